@@ -98,7 +98,7 @@ WAITS = {"tolist": 1, "nonzero": 1}
 """The columns that are padding in all rows of a part, and the places of its response tokens."""
 
 
-PACKED = WAITS | {"tolist": 2, "__bool__": 1, "__int__": 2, "__getitem__": 5, "unique_dim": 1}
+PACKED = WAITS | {"tolist": 2, "__bool__": 1, "__int__": 1, "__getitem__": 5, "unique_dim": 1}
 """With the lengths of the rows, which prompts are equal, and the layout of the packed sequence."""
 engines = pytest.mark.parametrize(("engine", "expected"), [("plain", WAITS), ("gpu", PACKED)])
 

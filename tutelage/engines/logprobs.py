@@ -45,6 +45,11 @@ class Head:
         """Whether the head takes hidden states instead of logits."""
         return self.weight is not None or self.module is not None
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the head is W and b alone."""
+        return self.weight is not None and self.module is None
+
     def logits(self, states: Float[Tensor, "*N d"]) -> Float[Tensor, "*N V"]:
         """Logits of hidden states, in float32."""
         if self.module is not None:
@@ -53,7 +58,10 @@ class Head:
             raw = nn.functional.linear(states, self.weight.to(states.dtype), self.bias)
         else:
             return states.float()
-        raw = raw.float()
+        return self.scaled(raw.float())
+
+    def scaled(self, raw: Float[Tensor, "*N V"]) -> Float[Tensor, "*N V"]:
+        """`softcap(scale · raw)` of float32 products `raw`."""
         if self.scale != 1.0:
             raw = raw * self.scale
         return raw if self.softcap is None else torch.tanh(raw / self.softcap) * self.softcap

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from peft import PeftModel
+from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
@@ -58,6 +59,16 @@ def layers(model: nn.Module) -> list[nn.Module]:
             "omit --activation-checkpointing."
         )
     return marked
+
+
+def active_adapters(layer: LoraLinear) -> list[str]:
+    """Names of the active adapters of a layer; empty if adapters are disabled."""
+    return [] if layer.disable_adapters else [name for name in layer.active_adapters if name in layer.lora_A]
+
+
+def drops(dropout: nn.Module) -> bool:
+    """Whether a module before an adapter drops inputs now."""
+    return not isinstance(dropout, nn.Identity) and dropout.training and getattr(dropout, "p", 1.0) > 0
 
 
 def feed_forward_width(settings: Any) -> int:

@@ -173,8 +173,8 @@ def test_a_divergence_outside_the_loss_costs_no_product_backwards(narrow) -> Non
     case = Case(5, 701)
     products = []
     with pytest.MonkeyPatch.context() as patch:
-        product = gpu_head._product
-        patch.setattr(gpu_head, "_product", lambda a, b, into=None: products.append(a) or product(a, b, into=into))
+        product = gpu_head.product
+        patch.setattr(gpu_head, "product", lambda a, b, into=None: products.append(a) or product(a, b, into=into))
         states, weight, bias = case.operands
         scores = head_scores(states, Head(weight, bias), case.tokens, reference=(case.ref[0], Head(case.ref[1])))
         forwards = len(products)

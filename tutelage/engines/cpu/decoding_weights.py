@@ -27,7 +27,7 @@ from tutelage.base.nouns import counted
 from tutelage.engines.cpu.allocator import release_freed_memory
 from tutelage.engines.device_memory import available_memory
 from tutelage.engines.logprobs import Head
-from tutelage.engines.network import inner
+from tutelage.engines.network import active_adapters, inner
 
 Layer = Callable[[Tensor], Tensor]
 """A linear layer: [..., in] → [..., out]"""
@@ -211,11 +211,6 @@ def matrix(module: nn.Module) -> tuple[Float[Tensor, "out in"], Float[Tensor, " 
         a, b = (part.weight.to(weight.dtype) for part in parts)
         weight, own = torch.addmm(weight, b, a, alpha=module.scaling[adapter]), False
     return weight, bias, own
-
-
-def active_adapters(module: LoraLinear) -> list[str]:
-    """Names of the active adapters of a layer; empty if adapters are disabled."""
-    return [] if module.disable_adapters else [a for a in module.active_adapters if a in module.lora_A]
 
 
 def matrix_of(module: nn.Module) -> Matrix:

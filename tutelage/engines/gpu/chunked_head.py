@@ -107,7 +107,7 @@ def head_scores(
 
 def _model(states: Tensor, head: Head, temperature: float) -> _Model:
     """A model for products in the dtype of its states, or that of autocast."""
-    if head.weight is None or head.module is not None:
+    if head.weight is None or not head.is_matrix:
         raise ValueError("A head without a weight or with a module has no chunks; use `logprobs.token_scores`.")
     device = states.device.type
     if torch.is_autocast_enabled(device):
@@ -122,8 +122,10 @@ def chunks(rows: int, vocabulary: int) -> Iterator[slice]:
     return (slice(start, min(start + width, vocabulary)) for start in range(0, vocabulary if rows else 0, width))
 
 
-def _product(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"], into: Tensor | None = None) -> Float[Tensor, "n m"]:
-    """A B in float32."""
+def product(
+    a: Float[Tensor, "n k"], b: Float[Tensor, "k m"], into: Float[Tensor, "n m"] | None = None
+) -> Float[Tensor, "n m"]:
+    """A B in float32, without rounding the sums to the dtype of the operands."""
     if a.is_cuda and a.dtype.itemsize == 2:
         return torch.mm(a, b, out_dtype=torch.float32, out=into)
     return torch.mm(a.float(), b.float(), out=into)
@@ -156,7 +158,7 @@ class _Buffers:
         """The chunk of each model, whose products overwrite those of the chunk before."""
         for model, memory in zip(self.models, self.products, strict=True):
             weight = model.weight[part].to(model.states.dtype)
-            products = _product(model.states, weight.T, into=self.view(memory, part))
+            products = product(model.states, weight.T, into=self.view(memory, part))
             bias = None if model.bias is None else model.bias[part].contiguous()
             yield _Chunk(products, bias, model.gain, model.cap)
 
@@ -301,7 +303,7 @@ class _Scores(torch.autograd.Function):
                 if grad_states is not None:
                     _add_product(grad_states, grad, weight[part].to(states.dtype))
                 if grad_weight is not None:
-                    _product(grad.T, states, into=grad_weight[part])
+                    product(grad.T, states, into=grad_weight[part])
                 if grad_bias is not None:
                     torch.sum(grad, 0, dtype=torch.float32, out=grad_bias[part])
         return grad_states, grad_weight, grad_bias, *(None,) * 4  # autograd rounds them to the dtypes of gradients

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import linear
 
+from tutelage.engines.gpu.chunked_head import product
 from tutelage.engines.gpu.transformer import LayerTensors, LinearTensors, Network, NetworkForm, Steps, linears, tensors
 from tutelage.engines.logprobs import Head
 
@@ -31,15 +31,11 @@ class TensorModel:
         return 2 * len(self.network.layers) * self.form.kv_heads * self.form.width * self.form.dtype.itemsize
 
     def logits(self, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
-        """float32 logits, whose products have operands in the dtype of the form and sums that are not rounded."""
-        states, weight, bias = states.to(self.form.dtype), self.head.weight, self.head.bias
+        """float32 logits, whose products have operands in the dtype of the form."""
+        weight, bias = self.head.weight, self.head.bias
         assert weight is not None
-        if states.is_cuda and states.dtype != torch.float32:
-            raw = torch.mm(states, weight.t(), out_dtype=torch.float32)
-        else:
-            raw = linear(states.float(), weight.float())
-        raw = (raw if bias is None else raw + bias) * self.head.scale
-        return raw if self.head.softcap is None else torch.tanh(raw / self.head.softcap) * self.head.softcap
+        raw = product(states.to(self.form.dtype), weight.T)
+        return self.head.scaled(raw if bias is None else raw + bias)
 
 
 class DecodingCopy:

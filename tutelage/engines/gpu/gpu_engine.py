@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import embedding
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -79,6 +79,9 @@ class GpuEngine(PlainEngine):
         network = self._network_for(rows)
         if network is None or not (self.is_scalar or self.head.is_known):
             return super().states(rows)
+        return self._states(network, rows)
+
+    def _states(self, network: Network, rows: Rows) -> Float[Tensor, "M d"]:
         packed = pack(rows, with_last=False)
         return self._packed_states(network, packed)[packed.before[rows.places]]
 
@@ -98,13 +101,11 @@ class GpuEngine(PlainEngine):
         assert self._form is not None
         layout = packed.layout
         spans = Spans.padded(layout.sequence, layout.prefix, is_one=layout.count == 1)
-        extra = len(spans.sequence) - len(packed.tokens)
-        tokens, positions = (pad(x, (0, extra)) for x in (packed.tokens, packed.positions))
         return forward(
             self._form,
             network,
-            tokens,
-            *self._rotary(positions),
+            spans.pad(packed.tokens),
+            *self._rotary(spans.pad(packed.positions)),
             spans.attention(self._form.scaling, self._form.width),
             self.steps,
             checkpointing=self.backbone.checkpointing and torch.is_grad_enabled(),
@@ -128,13 +129,13 @@ class GpuEngine(PlainEngine):
     ) -> TokenScores:
         """See `Engine.score`. The divergence KL(π‖reference) comes from the same chunks of logits."""
         options: dict[str, Any] = {"temperature": temperature, "entropy": entropy}
-        if self.head.weight is None or self.head.module is not None or self._network_for(rows) is None:
+        network = self._network_for(rows) if self.head.is_matrix else None
+        if network is None:
             return super().score(rows, value_head=value_head, reference=reference, mixture=mixture, **options)
-        states, apart = self.states(rows), None
-        beside = None
+        states, apart, beside = self._states(network, rows), None, None
         if reference is not None:
             with reference() as other:
-                if mixture == 1.0 and other.head.weight is not None and other.head.module is None:
+                if mixture == 1.0 and other.head.is_matrix:
                     beside = (self._operand(other.states(rows)), other.head)
             if beside is None:
                 apart = self._divergence(rows, states, temperature, reference, mixture)
@@ -189,9 +190,8 @@ class GpuEngine(PlainEngine):
         limit = sampling.max_new_tokens
         check_room(prompts, limit, context_of(self.model), "the model has {}")
         network = self._network(max(map(len, prompts.tokens)) + limit)
-        known = self.head.weight is not None and self.head.module is None
         crowded = on_token is not None and n * len(prompts.tokens) > SLOTS[-1]  # a step would not be one of all rows
-        if network is None or not known or crowded:
+        if network is None or not self.head.is_matrix or crowded:
             return super().generate(prompts, n, sampling, on_token=on_token, **more)
         assert self._form is not None
         model = TensorModel(self._form, network, self.head, self._rotary, self.steps)
@@ -235,7 +235,7 @@ class GpuEngine(PlainEngine):
         """The longest row for which the engine agrees with the model; 0 if it does not. Rounds the frozen matrices of a
         model with which it agrees."""
         try:
-            if not self.is_scalar and (self.head.weight is None or self.head.module is not None):
+            if not (self.is_scalar or self.head.is_matrix):
                 raise UnsupportedModel("its head is more than a matrix")
             self._form = agreeing_form(self.backbone, self._rotary)
         except UnsupportedModel as error:

@@ -127,18 +127,15 @@ class SlotSampler:
     ) -> tuple[Slots, list[int]]:
         """Slots that have read the prompts, and where each begins: at least `least`, those of the last rollout if they
         fit; fewer if memory ends."""
-        copy = self.copy
-        assert copy is not None
+        assert self.copy is not None
         for sizes in self._sizes(prompts, rows, sampling.max_new_tokens, rows_at_once, least):
             try:
-                last = self.slots
-                if not (last and last.sizes.hold(sizes) and (last.sampling, last.ends) == (sampling, tuple(end_ids))):
-                    last = self.slots = None
-                    self.slots = Slots(copy.model, sizes, sampling, end_ids)
-                assert self.slots is not None
+                if self.slots is None or not self.slots.serve(sizes, sampling, end_ids):
+                    self.slots = None  # frees their memory first
+                    self.slots = Slots(self.copy.model, sizes, sampling, end_ids)
                 return self.slots, self.slots.read(prompts)
             except torch.OutOfMemoryError:
-                last = self.slots = None
+                self.slots = None
                 self._most = min(self._most, sizes.slots - 1)
                 _log.warning("Sampling in %d slots at once exceeds the memory of the GPU; trying fewer.", sizes.slots)
             torch.cuda.empty_cache()  # after the except block, whose traceback holds tensors

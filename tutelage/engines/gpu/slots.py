@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
 from tutelage.base import config
 from tutelage.engines.gpu.decoding_copy import TensorModel
@@ -116,6 +115,10 @@ class Slots:
         self.draw = compiled_draw() if device.type == "cuda" else draw
         self.run = self._captured() if device.type == "cuda" else self.step
 
+    def serve(self, sizes: SlotSizes, sampling: config.Sampling, end_ids: Sequence[int]) -> bool:
+        """Whether these slots serve another rollout."""
+        return self.sizes.hold(sizes) and self.sampling == sampling and self.ends == tuple(end_ids)
+
     @torch.no_grad()
     def step(self) -> None:
         """Sample one token in each active slot."""
@@ -177,20 +180,16 @@ class Slots:
         position = torch.cat([torch.arange(length) for length in lengths.tolist()]).to(self.device)
         tokens = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
         spans = Spans.padded(*(number.to(self.device),) * 2)
-        extra = len(spans.sequence) - len(tokens)
-        tokens, position = (pad(x, (0, extra)) for x in (tokens, position))
-        attend, span = (
-            spans.attention(self.model.form.scaling, self.model.form.width),
-            slice(start, start + int(lengths.sum())),
-        )
+        form, span = self.model.form, slice(start, start + len(tokens))
+        attend = spans.attention(form.scaling, form.width)
 
         def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            self.prompt_key[layer, span] = key[: span.stop - start]
-            self.prompt_value[layer, span] = value[: span.stop - start]
+            self.prompt_key[layer, span] = key[: len(tokens)]
+            self.prompt_value[layer, span] = value[: len(tokens)]
             return attend(layer, query, key, value)
 
-        cos, sin = self.model.rotary(position)
-        forward(self.model.form, self.model.network, tokens, cos, sin, attention, self.model.steps)
+        cos, sin = self.model.rotary(spans.pad(position))
+        forward(form, self.model.network, spans.pad(tokens), cos, sin, attention, self.model.steps)
 
 
 @dataclass(frozen=True)

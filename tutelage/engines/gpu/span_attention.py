@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -45,6 +45,10 @@ class Spans:
         within = places < len(sequence)
         sequence, prefix = (pad(x, (0, extra)).where(within, last) for x in (sequence, prefix))
         return cls(sequence, prefix, is_one)
+
+    def pad(self, x: Shaped[Tensor, " n"]) -> Shaped[Tensor, " N"]:
+        """The numbers of n tokens, with zeros for the padding."""
+        return pad(x, (0, len(self.sequence) - len(x)))
 
     def attention(self, scaling: float, width: int) -> Attention:
         """The attention of each layer, in heads of w = `width` features.

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, linear, relu, silu
 from torch.utils.checkpoint import checkpoint
 
-from tutelage.engines.network import inner, trunk
+from tutelage.engines.network import active_adapters, drops, inner, trunk
 
 Attention = Callable[
     [int, Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]], Float[Tensor, "N H w"]
@@ -290,13 +290,12 @@ def _linear(module: nn.Module) -> LinearTensors:
     if not isinstance(module, LoraLinear) or hooks or module.merged:
         raise UnsupportedModel(f"it has a {type(module).__name__} for a linear layer")
     base = _linear(module.get_base_layer())
-    names = [] if module.disable_adapters else [name for name in module.active_adapters if name in module.lora_A]
+    names = active_adapters(module)
     if not names:
         return base
     name = names[0]
     a, b = (cast(nn.Linear, parts[name]) for parts in (module.lora_A, module.lora_B))
-    dropout = module.lora_dropout[name]
-    if dropout.training and getattr(dropout, "p", 0.0) > 0:
+    if drops(module.lora_dropout[name]):
         raise UnsupportedModel("its adapter has dropout")
     if len(names) > 1 or name in module.lora_variant or module.lora_bias[name]:
         raise UnsupportedModel("its adapter is more than W + s B A")

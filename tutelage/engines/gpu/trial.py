@@ -69,14 +69,13 @@ def _errors(
     """The error of the embedding and of each layer, the last one with the norm after it."""
     zeros = torch.zeros_like(tokens)
     spans = Spans.padded(zeros, zeros)
-    extra = len(spans.sequence) - len(tokens)
-    cos, sin = rotary(pad(positions, (0, extra)))
+    cos, sin = rotary(spans.pad(positions))
     if cos.shape[-1] != form.width:
         raise UnsupportedModel("it rotates a part of each head")
     attend = spans.attention(form.scaling, form.width)
     yield _error(embedded(form, network, tokens), states[0])
     for number, layer in enumerate(network.layers):
-        x = pad(states[number], (0, 0, 0, extra))
+        x = pad(states[number], (0, 0, 0, len(cos) - len(tokens)))
         x = layer_output(form, layer, x, attend(number, *attention_inputs(form, layer, x, cos, sin)))[: len(tokens)]
         is_last = number + 1 == len(network.layers)
         yield _error(form.norm(x, network.norm) if is_last else x, states[number + 1])

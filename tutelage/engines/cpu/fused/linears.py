@@ -25,11 +25,12 @@ from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 
 from tutelage.engines.cpu import products
-from tutelage.engines.cpu.decoding_weights import active_adapters, is_matrix, joint_bias
+from tutelage.engines.cpu.decoding_weights import is_matrix, joint_bias
 from tutelage.engines.cpu.forward_pass import current
 from tutelage.engines.cpu.fused.form import is_one_matrix, is_unmodified
 from tutelage.engines.cpu.native.matrix_products import TILE, PanelLinear, Panels
 from tutelage.engines.cpu.weight_gradients import add_product, add_term
+from tutelage.engines.network import active_adapters, drops
 
 HALF = torch.bfloat16
 TENSORS = 4
@@ -71,7 +72,7 @@ class AdaptedLinear(NamedTuple):
             return cls(*_matrix(base))
         a, b = (cast(nn.Linear, parts[names[0]]) for parts in (layer.lora_A, layer.lora_B))
         plain = all(is_one_matrix(part) and part.bias is None for part in (a, b))
-        if len(names) > 1 or not plain or _drops(layer.lora_dropout[names[0]]):
+        if len(names) > 1 or not plain or drops(layer.lora_dropout[names[0]]):
             return None
         return cls(*_matrix(base), a.weight, b.weight, float(layer.scaling[names[0]]))
 
@@ -268,7 +269,3 @@ def is_decoded(layer: AdaptedLinear) -> bool:
 
 def _matrix(layer: Any) -> tuple[Tensor, Tensor | None]:
     return layer.weight, layer.bias
-
-
-def _drops(dropout: nn.Module) -> bool:
-    return not isinstance(dropout, nn.Identity) and dropout.training and getattr(dropout, "p", 1.0) > 0
