@@ -14,12 +14,14 @@ HERE = Path(__file__).parent
 INTRODUCTION = """\
 # The laboratory
 
-Five experiments on the demonstration's world. Gold, the raters' true utility, is known there, and so is every effect of
-RLHF on it. Each is one command; with a finished `tutelage demo` the models need not be trained again:
+Five experiments on the demonstration's world, and one on games small enough to enumerate. Gold, the raters' true
+utility, is known in that world, and so is every effect of RLHF on it. Each is one command; with a finished
+`tutelage demo` the models need not be trained again:
 
 ```sh
 tutelage demo --out runs/demo
 tutelage lab kl --from runs/demo        # advantages, estimators, overoptimisation, recipes likewise
+tutelage lab credit                     # needs no models
 ```
 
 Every experiment writes `report.html` (self-contained, light and dark), `data.jsonl` with all measurements, the figures
@@ -70,6 +72,14 @@ WORDS: dict[str, tuple[str, tuple[str, ...], str]] = {
         (
             "Not shown: the results of tuned recipes or longer runs. Recipes designed for long completions that are "
             "right or wrong (dapo, gspo, vapo and their kin) are far from their purpose here."
+        ),
+    ),
+    "credit": (
+        "Which turn gets the credit? (`tutelage lab credit`)",
+        ("angles", "going-on"),
+        (
+            "Not shown: episodes of more than two turns, and networks, whose states share parameters. A bias that "
+            "these games show is there in larger ones too; its size is not theirs."
         ),
     ),
 }

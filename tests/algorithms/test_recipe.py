@@ -363,7 +363,7 @@ def test_an_empty_response_and_scores_that_do_not_vary_give_no_nan() -> None:
 
 def test_what_each_recipe_asks_of_the_loop() -> None:
     critics = {"value_baseline", "q_actor_critic", "td_actor_critic", "vpg", "a2c", "a2c_n_step"}
-    critics |= {"natural_gradient", "trpo", "ppo", "ppo_kl_stop", "ppo_penalty", "vc_ppo", "vapo"}
+    critics |= {"natural_gradient", "trpo", "ppo", "ppo_kl_stop", "ppo_penalty", "vc_ppo", "vapo", "turn_ppo"}
     assert {name for name, r in RECIPES.items() if needs_values(r)} == critics
     assert {name for name, r in RECIPES.items() if needs_greedy(r)} == {"remax"}
     assert {name for name, r in RECIPES.items() if needs_entropy(r)} == {"a2c", "a2c_n_step"}
@@ -421,3 +421,20 @@ def test_critic_loss_is_what_the_critic_can_still_learn() -> None:
     assert float(off_by_one) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="no target for a critic"):
         critic_loss(RECIPES["grpo"], batch, batch.logp, weight)
+
+
+def test_rewards_of_turns_join_the_score_and_keep_a_group_alive() -> None:
+    """Equal scores, unequal rewards of the first turn: the return of an episode is the sum of both."""
+    recipe = replace(RECIPES["turn_rloo"], shaping=ScoreShaping(missing_end=None))
+    scored = scored_for(recipe)
+    width = scored.mask.shape[1]
+    turn = torch.arange(width).expand_as(scored.response)
+    paid = torch.zeros_like(scored.logp)
+    paid[0, 0] = 2.0
+    equal = replace(scored, score=torch.ones_like(scored.score), ref_logp=scored.logp, turn=turn, turn_reward=paid)
+    batch, _, metrics = prepare(recipe, equal, initial_state(recipe))
+    assert float(batch.advantage[0, 0]) == pytest.approx(2.0)
+    assert batch.advantage[1 : recipe.samples, 0].tolist() == pytest.approx([-2 / 3] * 3)
+    assert not batch.advantage[:, 1:].any()
+    assert metrics["groups/dead"] == pytest.approx(1 - recipe.samples / len(scored))
+    assert live_rows(recipe, equal, initial_state(recipe)).sum() == recipe.samples

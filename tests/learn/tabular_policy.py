@@ -116,10 +116,10 @@ class AtOnce(Executor):
 
 
 class TabularGenerator:
-    """Draws whole sentences by their probabilities."""
+    """Draws whole sentences by their probabilities; with `turns`, every token is a turn."""
 
-    def __init__(self, policy: TabularPolicy) -> None:
-        self.policy, self.version = policy, 0
+    def __init__(self, policy: TabularPolicy, *, turns: bool = False) -> None:
+        self.policy, self.version, self.turns = policy, 0, turns
 
     def sync(self, version: int) -> None:
         self.version = version
@@ -154,6 +154,7 @@ class TabularGenerator:
             ids=tuple(name for name in prompts.ids for _ in range(n)),
             texts=tuple(str(number) for number in choice.tolist()),
             version=torch.full_like(response, self.version),
+            turn=torch.arange(LIMIT).expand_as(response) if self.turns else None,
         )
 
 
@@ -204,12 +205,13 @@ def improved(
     seed: int = 0,
     staleness: int = 0,
     mismatch: Mismatch | None = None,
+    turns: bool = False,
     watch: Callable[[TabularPolicy], None] = lambda policy: None,
 ) -> tuple[TabularPolicy, TrunkCritic]:
     """The policy and the critic after some steps of `improve` by plain gradient ascent, from the table `start`.
 
-    With `staleness` every rollout is drawn so many steps before it is learnt from. `watch` sees the policy after each
-    step.
+    With `staleness` every rollout is drawn so many steps before it is learnt from; with `turns` every token is a turn.
+    `watch` sees the policy after each step.
     """
     policy = TabularPolicy(start)
     critic = TrunkCritic(policy, nn.Linear(policy.table[..., 0].numel(), 1, bias=False))
@@ -229,7 +231,7 @@ def improved(
     if recipe.ptx:
         settings = replace(settings, mix=text_loss(policy, recipe.ptx))
     batch = prompts_of(prompts, len(start))
-    generator: Generator = TabularGenerator(policy)
+    generator: Generator = TabularGenerator(policy, turns=turns)
 
     def plan(step: int) -> RolloutRequest:
         return RolloutRequest(prompt_tokens(batch), recipe.samples, settings.sampling, rollout_seed(seed, step))

@@ -14,7 +14,7 @@ from learn.tabular_policy import improved
 from tutelage.algorithms.choice_rules import remarks
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import GradientSteps, NaturalStep, Recipe
-from tutelage.algorithms.registry import RECIPES
+from tutelage.algorithms.registry import FILES, RECIPES
 from tutelage.base.errors import TutelageError
 
 SCORE = torch.tensor([[0.0, 0.2, 1.0, -0.5, 0.1, -1.0, 0.6], [0.4, 0.4, 0.0, 0.4, 0.4, 0.4, 0.4]]).double()
@@ -25,6 +25,7 @@ STEPS = 3
 SEED = 1  # with others a search may find nothing to refuse, or a batch be too much alike
 
 WORDS = {
+    "per": ("turn", "token"),
     "normalise": ("batch", "running"),
     "reduce": ("token_mean", "sequence_sum"),
     "kind": ("k2", "k3"),
@@ -90,15 +91,16 @@ def other_values(path: str, value: Any) -> list[str]:
 
 
 @cache
-def learned(recipe: Recipe) -> Tensor:
-    policy, critic = improved(recipe, START, SCORE, steps=STEPS, rate=RATE, seed=SEED)
+def learned(recipe: Recipe, turns: bool) -> Tensor:
+    policy, critic = improved(recipe, START, SCORE, steps=STEPS, rate=RATE, seed=SEED, turns=turns)
     return torch.cat((policy.table.detach().flatten(), critic.head.weight.detach().flatten()))
 
 
 def has_a_say(recipe: Recipe, path: str, value: Any) -> bool:
     """Whether some other value changes the outcome, or earns a refusal or a remark that the recipe has not earned."""
     staged = override(recipe, stage(recipe, path))
-    usual = learned(staged)
+    turns = recipe.name in FILES["turn_credit"] and path != "advantage.per"
+    usual = learned(staged, turns)
     refused = 0
     tried = other_values(path, value)
     for text in list(tried):
@@ -109,7 +111,7 @@ def has_a_say(recipe: Recipe, path: str, value: Any) -> bool:
             continue
         if changed == staged:
             tried.remove(text)
-        if not torch.equal(learned(changed), usual) or set(remarks(changed)) > set(remarks(staged)):
+        if not torch.equal(learned(changed, turns), usual) or set(remarks(changed)) > set(remarks(staged)):
             return True
     return refused == len(tried) > 0
 

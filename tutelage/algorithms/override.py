@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from tutelage.algorithms.recipe import Recipe
 from tutelage.algorithms.registry import imported
 from tutelage.base.errors import TutelageError
-from tutelage.core import advantages, baselines, groups, kl, shaping, surrogates
+from tutelage.core import advantages, baselines, groups, kl, shaping, surrogates, turns
 
 PIECES: dict[Any, tuple[type, ...]] = {
     advantages.Advantage: (
@@ -26,6 +26,9 @@ PIECES: dict[Any, tuple[type, ...]] = {
         groups.Group,
         groups.BestOfGroup,
         groups.Greedy,
+        turns.TurnGroup,
+        turns.TurnRewardGroup,
+        turns.TurnSamples,
     ),
     baselines.Baseline: (
         baselines.NoBaseline,

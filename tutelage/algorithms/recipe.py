@@ -219,7 +219,8 @@ def prepare(
     advantage/mean, /std        of Ψ over tokens, before importance weighting
     value/explained_variance    of the critic's values; nan if the targets are constant
     """
-    context = Context(ids=scored.ids, max_length=max_length, score_norm=score_norm_bound(scored.logp))
+    norm = score_norm_bound(scored.logp)
+    context = Context(ids=scored.ids, max_length=max_length, score_norm=norm, turn=scored.turn)
     shaped, shaping = _shaped(recipe, scored, context, state.shaping)
     state = replace(state, shaping=shaping)
     metrics = _describe(scored, shaped, state)
@@ -228,12 +229,14 @@ def prepare(
         scores, _ = _shaped(recipe, greedy, of_greedy, state.shaping)
         context = replace(context, greedy=scores.repeat_interleave(scored.group))
     if scored.group > 1:
-        live = _spread(shaped, scored.group)
+        live = _differs(scored, shaped)
         metrics["groups/dead"] = 1.0 - live.float().mean()
         if recipe.dynamic_sampling and live.any():
             scored, shaped, context = scored.rows(live), shaped[live], context.rows(live)
 
     reward = at_last_token(shaped, scored.mask)
+    if scored.turn_reward is not None:
+        reward = torch.where(scored.mask, reward + scored.turn_reward, 0.0)
     if recipe.penalty and recipe.penalty.where == "reward":
         kl = kl_estimate(scored.logp, scored.ref_logp, recipe.penalty.kind)
         reward = torch.where(scored.mask, reward - state.penalty_coef * kl, 0.0)
@@ -330,7 +333,7 @@ def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> RowMa
 def live_rows(recipe: Recipe, scored: ScoredRollout, state: RecipeState, *, max_length: int | None = None) -> RowMask:
     """Rows of prompts with different shaped scores, hence a nonzero gradient (dynamic sampling). Bool[B]"""
     shaped, _ = _shaped(recipe, scored, Context(ids=scored.ids, max_length=max_length), state.shaping)
-    return _spread(shaped, scored.group)
+    return _differs(scored, shaped)
 
 
 def kl_reference(scored: ScoredRollout) -> Scalar:
@@ -350,9 +353,14 @@ def _shaped(recipe: Recipe, scored: ScoredRollout, context: Context, state: Stat
     return apply(recipe.shaping, scored.score, scored.terminated, length, context, state=state)
 
 
-def _spread(shaped: PerRow, group: int) -> RowMask:
-    scores = shaped.reshape(-1, group)
-    return (scores.amax(1) - scores.amin(1) > 0).repeat_interleave(group)
+def _differs(scored: ScoredRollout, shaped: PerRow) -> RowMask:
+    """The rows of prompts whose completions differ in their shaped score or in the rewards of their turns. Bool[B]"""
+    scores = shaped.reshape(-1, scored.group)
+    differs = scores.amax(1) > scores.amin(1)
+    if scored.turn_reward is not None:
+        rewards = torch.where(scored.mask, scored.turn_reward, 0.0).reshape(len(scores), scored.group, -1)
+        differs = differs | (rewards.amax(1) > rewards.amin(1)).any(1)
+    return differs.repeat_interleave(scored.group)
 
 
 def _describe(scored: ScoredRollout, shaped: PerRow, state: RecipeState) -> dict[str, Scalar | float]:

@@ -28,6 +28,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "gspo": ("gspo",),
     "cispo": ("cispo",),
     "best_of_group": ("best_of_group",),
+    "turn_credit": ("turn_rloo", "turn_ppo", "mt_grpo", "turn_samples"),
     "distillation": ("reverse_kl", "gkd"),
 }
 """Names of the recipes in each file, in recommended reading order. The recipe `ppo_kl_stop` is the constant

@@ -6,7 +6,7 @@ None without a critic. Advantages that compare the completions to a prompt: `tut
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -144,12 +144,14 @@ class Gae:
     """Generalised advantage estimation (Schulman et al. 2016): Ψₜ = δₜ + γλ Ψₜ₊₁, target Ψₜ + V(sₜ).
 
     The target is taken before whitening. `value_lam` is a separate λ for the target (VC-PPO, Yuan et al. 2025); by
-    default `lam`.
+    default `lam`. With `per` "turn", γ and λ apply from the last token of a turn to the next turn, and are 1 within
+    turns.
     """
 
     lam: float | LengthAdaptive = 0.95
     gamma: float = 1.0
     value_lam: float | None = None
+    per: Literal["token", "turn"] = "token"
     whiten: bool = True
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
@@ -161,11 +163,17 @@ class Gae:
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         value = _required(value, self)
-        lam = self.lam(mask) if isinstance(self.lam, LengthAdaptive) else self.lam
-        psi = ret.gae(reward, value, mask, gamma=self.gamma, lam=lam)
-        improvement = psi
-        if self.value_lam is not None:
-            improvement = ret.gae(reward, value, mask, gamma=self.gamma, lam=self.value_lam)
+
+        def estimate(lam: float | PerRow) -> PerToken:
+            gamma: float | PerToken = self.gamma
+            if self.per == "turn":
+                ends = ret.turn_ends(ret.turn_index(context.turn, mask), mask)
+                column = lam[:, None] if isinstance(lam, torch.Tensor) else lam
+                gamma, lam = (torch.where(ends, rate, torch.ones_like(reward)) for rate in (gamma, column))
+            return ret.gae(reward, value, mask, gamma=gamma, lam=lam)
+
+        psi = estimate(self.lam(mask) if isinstance(self.lam, LengthAdaptive) else self.lam)
+        improvement = psi if self.value_lam is None else estimate(self.value_lam)
         target = torch.where(mask, improvement + value, 0.0)
         return (whitened(psi, mask) if self.whiten else psi), target
 

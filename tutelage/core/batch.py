@@ -98,6 +98,8 @@ class Rollout(Rows):
     ids: tuple[str, ...]  # the prompt's id, one per row
     texts: tuple[str, ...] = ()  # text of each completion; empty if not decoded
     version: Int[Tensor, "B R"] | None = None  # version of the weights that sampled each token
+    turn: Int[Tensor, "B R"] | None = None  # index of each token's turn; None if every row is a single turn
+    turn_reward: PerToken | None = None  # rewards of turns, on the last token of each, apart from the score of the row
     given: RowMask | None = None  # completions that were not sampled; their logp is of the policy at that time
 
     @property

@@ -14,6 +14,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from tutelage.core.shapes import Index, PerRow, PerToken
 
@@ -81,6 +83,8 @@ class Context:
     """Float[B, R], ‖∇ log π(aₜ|sₜ)‖² up to a common factor."""
     greedy: PerRow | None = None
     """Float[B], the shaped score of the greedy completion to the row's prompt."""
+    turn: Int[Tensor, "B R"] | None = None
+    """Index of each token's turn; None if every row is a single turn."""
     is_greedy: bool = False
     """Whether the rows are greedy completions. A shaping transforms their scores like those of the rollout but excludes
     them from its statistics."""
@@ -94,6 +98,7 @@ class Context:
             ids=tuple(self.ids[i] for i in index.tolist() if self.ids),
             score_norm=None if self.score_norm is None else self.score_norm[index],
             greedy=None if self.greedy is None else self.greedy[index],
+            turn=None if self.turn is None else self.turn[index],
         )
 
 

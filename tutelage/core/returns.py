@@ -1,9 +1,12 @@
 """Returns and temporal differences along a completion, from the last token to the first.
 
-The state after the last token is terminal: its value is 0. `gamma` discounts per token.
+The state after the last token is terminal: its value is 0. `gamma` discounts per token; as a tensor [B, R] it has the
+discount from each token to the next, which is 1 within a turn where discounts count turns.
 """
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from tutelage.core.shapes import PerRow, PerToken, TokenMask
 
@@ -15,17 +18,19 @@ def total_return(reward: PerToken, mask: TokenMask, *, gamma: float = 1.0) -> Pe
     return torch.where(mask, total, 0.0)
 
 
-def returns_to_go(reward: PerToken, mask: TokenMask, *, gamma: float = 1.0) -> PerToken:
+def returns_to_go(reward: PerToken, mask: TokenMask, *, gamma: float | PerToken = 1.0) -> PerToken:
     """Gₜ = rₜ + γ Gₜ₊₁. [B, R] -> [B, R]"""
     return _discounted_sum(reward, mask, gamma)
 
 
-def td_errors(reward: PerToken, value: PerToken, mask: TokenMask, *, gamma: float = 1.0) -> PerToken:
+def td_errors(reward: PerToken, value: PerToken, mask: TokenMask, *, gamma: float | PerToken = 1.0) -> PerToken:
     """δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ), with V = 0 after the last token. [B, R] -> [B, R]"""
     return torch.where(mask, reward + gamma * next_value(value, mask) - value, 0.0)
 
 
-def gae(reward: PerToken, value: PerToken, mask: TokenMask, *, gamma: float, lam: float | PerRow) -> PerToken:
+def gae(
+    reward: PerToken, value: PerToken, mask: TokenMask, *, gamma: float | PerToken, lam: float | PerRow | PerToken
+) -> PerToken:
     """Aₜ = δₜ + γλ Aₜ₊₁ (Schulman et al. 2016). λ = 0 is the TD error, λ = 1 the return minus the value. [B, R]"""
     return _discounted_sum(td_errors(reward, value, mask, gamma=gamma), mask, gamma * lam)
 
@@ -43,14 +48,27 @@ def next_value(value: PerToken, mask: TokenMask) -> PerToken:
     return _shifted(torch.where(mask, value, 0.0))
 
 
+def turn_index(turn: Int[Tensor, "B R"] | None, mask: TokenMask) -> Int[Tensor, "B R"]:
+    """The index of each token's turn, 0 at padding; 0 everywhere without turns. [B, R]"""
+    return torch.zeros_like(mask, dtype=torch.long) if turn is None else turn.where(mask, 0)
+
+
+def turn_ends(turn: Int[Tensor, "B R"], mask: TokenMask) -> TokenMask:
+    """The last token of every turn. [B, R]"""
+    last = torch.nn.functional.pad(mask[:, 1:] & (turn[:, 1:] == turn[:, :-1]), (0, 1), value=False)
+    return mask & ~last
+
+
 def _shifted(x: PerToken) -> PerToken:
     return torch.nn.functional.pad(x[:, 1:], (0, 1))
 
 
-def _discounted_sum(x: PerToken, mask: TokenMask, discount: float | PerRow) -> PerToken:
+def _discounted_sum(x: PerToken, mask: TokenMask, discount: float | PerRow | PerToken) -> PerToken:
+    per_token = isinstance(discount, Tensor) and discount.dim() == 2
     out = torch.zeros_like(x)
     running = torch.zeros_like(x[:, 0]) if x.shape[1] else x.sum(1)
     for t in reversed(range(x.shape[1])):
-        running = torch.where(mask[:, t], x[:, t] + discount * running, 0.0)
+        rate = discount[:, t] if per_token else discount
+        running = torch.where(mask[:, t], x[:, t] + rate * running, 0.0)
         out[:, t] = running
     return out

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabSettings(EngineSettings):
-    """Run an experiment on the demonstration's world."""
+class ExperimentSettings:
+    """Run an experiment."""
 
-    from_: Annotated[str, tyro.conf.arg(name="from")] = ""
-    """Folder of a finished tutelage demo to start from; if omitted, required stages run in OUT/world."""
     out: Path = Path("runs/lab")
     """Output folder, with a subfolder per experiment. Finished cells are skipped."""
     seed: int = 0
@@ -32,6 +30,14 @@ class LabSettings(EngineSettings):
 
     def __post_init__(self) -> None:
         a_seed(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabSettings(ExperimentSettings, EngineSettings):
+    """Run an experiment on the demonstration's world."""
+
+    from_: Annotated[str, tyro.conf.arg(name="from")] = ""
+    """Folder of a finished tutelage demo to start from; if omitted, required stages run in OUT/world."""
 
 
 class Kl(LabSettings):
@@ -55,6 +61,10 @@ class Recipes(LabSettings):
     """All recipes at equal tokens, with several seeds: gold by KL and by time."""
 
 
+class Credit(ExperimentSettings):
+    """Turn-level estimators of Ψ for episodes of several turns: exact bias and noise, by enumeration."""
+
+
 SUBCOMMANDS = MappingProxyType(
     {
         "kl": Kl,
@@ -62,11 +72,12 @@ SUBCOMMANDS = MappingProxyType(
         "advantages": Advantages,
         "recipes": Recipes,
         "overoptimisation": Overoptimisation,
+        "credit": Credit,
     }
 )
 
 
-def main(settings: LabSettings) -> int:
+def main(settings: ExperimentSettings) -> int:
     """Run the experiment, and print the findings."""
     from tutelage.commands.terminal import remarks
     from tutelage.demo.lab.start import find, make
@@ -75,9 +86,10 @@ def main(settings: LabSettings) -> int:
     experiment: Experiment[Any] = importlib.import_module(f"tutelage.demo.lab.{name}").EXPERIMENT
     quick, quiet = settings.quick, settings.quiet
     with remarks(quiet=quiet):
-        if settings.from_:
+        start = None
+        if isinstance(settings, LabSettings) and settings.from_:
             start = find(Path(settings.from_), settings.engine)
-        else:
+        elif isinstance(settings, LabSettings):
             start = make(settings.out / "world", seed=settings.seed, quick=quick, quiet=quiet, engine=settings.engine)
         page, report = experiment.conduct(
             settings.out / name,

@@ -136,6 +136,12 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
     def responses(name: str) -> Tensor:
         return torch.cat([_widen(getattr(part, name), width, left=False) for part in parts])
 
+    def turns(name: str, kind: torch.dtype) -> Tensor:
+        """A column of turns; a part without it has single turns without a reward: zeros."""
+        columns = (getattr(part, name) for part in parts)
+        filled = [torch.zeros_like(p.mask, dtype=kind) if x is None else x for p, x in zip(parts, columns, strict=True)]
+        return torch.cat([_widen(x, width, left=False) for x in filled])
+
     return Rollout(
         prompt=prompts("prompt"),
         prompt_mask=prompts("prompt_mask"),
@@ -148,6 +154,8 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
         ids=tuple(chain.from_iterable(part.ids for part in parts)),
         texts=tuple(chain.from_iterable(part.texts for part in parts)),
         version=None if any(part.version is None for part in parts) else responses("version"),
+        turn=None if all(part.turn is None for part in parts) else turns("turn", torch.long),
+        turn_reward=None if all(p.turn_reward is None for p in parts) else turns("turn_reward", parts[0].logp.dtype),
         given=None if all(part.given is None for part in parts) else torch.cat([~p.drawn for p in parts]),
     )
 

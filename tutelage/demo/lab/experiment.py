@@ -267,12 +267,19 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class ExperimentSetting(Generic[S]):
-    """Setting of an experiment: its demonstration, size and seed."""
+    """Setting of an experiment: its demonstration, if it needs one, size and seed."""
 
-    start: Start
+    demonstration: Start | None
     size: S
     seed: int
     quiet: bool
+
+    @property
+    def start(self) -> Start:
+        """The demonstration."""
+        if self.demonstration is None:
+            raise ValueError("this experiment has no demonstration")
+        return self.demonstration
 
 
 @dataclass(frozen=True)
@@ -285,11 +292,11 @@ class Experiment(Generic[S]):
     page: Callable[[Sequence[CellResult], S, str], LabPage]
 
     def conduct(
-        self, folder: Path, start: Start, size: S, *, seed: int, quiet: bool, command: str
+        self, folder: Path, start: Start | None, size: S, *, seed: int, quiet: bool, command: str
     ) -> tuple[LabPage, Path]:
         """Run unfinished cells, and write data and page. Returns the page and its path."""
         cells = self.cells(ExperimentSetting(start, size, seed, quiet))
-        done = run_cells(folder / "cells", start.fingerprint, cells)
+        done = run_cells(folder / "cells", start.fingerprint if start else "", cells)
         page = self.page(done, size, command)
         write_data(folder, done)
         return page, write_page(folder, page)

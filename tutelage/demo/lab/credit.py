@@ -1,0 +1,170 @@
+"""Credit of turns: every turn-level estimator against the exact policy gradient, by enumeration.
+
+A game has at most two turns of three actions, and action 0 in turn 1 ends the episode: seven episodes. The policy is a
+table of logits, and a reward belongs to every turn of every episode. An expectation over groups of G episodes is a sum
+over 7^G groups, so bias and noise are exact; nothing is trained.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tutelage.core.advantages import Advantage, Gae
+from tutelage.core.groups import Group
+from tutelage.core.pieces import Context
+from tutelage.core.returns import returns_to_go
+from tutelage.core.turns import TurnGroup, TurnRewardGroup, TurnSamples
+from tutelage.data.record_files import write_jsonl
+from tutelage.demo.lab import credit_page
+from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
+
+EPISODES = torch.tensor([[0, 0], [1, 0], [1, 1], [1, 2], [2, 0], [2, 1], [2, 2]])
+"""Actions of every episode; [0, 0] has one turn."""
+MASK = torch.stack((torch.ones(7, dtype=torch.bool), EPISODES[:, 0] != 0), 1)
+TURN = torch.arange(2).expand(7, 2)
+STATES = torch.stack((torch.zeros(7, dtype=torch.long), EPISODES[:, 0]), 1)
+"""State before each action: the start, or the first action."""
+
+ESTIMATORS: Mapping[str, Advantage] = {
+    "return, leave one out": Group(leave_one_out=True),
+    "return from the turn, leave one out": TurnGroup(),
+    "return, divided by the spread": Group(standardise=True),
+    "rewards by turn index (MT-GRPO)": TurnRewardGroup(),
+    "turns as samples": TurnSamples(),
+    "GAE over turns, λ = 1, constant critic": Gae(lam=1.0, per="turn", whiten=False),
+    "GAE over turns, λ = 0.5, constant critic": Gae(lam=0.5, per="turn", whiten=False),
+    "GAE over turns, λ = 0.5, exact critic": Gae(lam=0.5, per="turn", whiten=False),
+}
+EXACT = "exact critic"
+"""End of the names of estimators whose critic is exact; that of the others says 0 for every state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditSize:
+    """Numbers of random games and of episodes in a group."""
+
+    games: int = 100
+    group: int = 4
+    rewards: tuple[float, ...] = tuple(round(-1 + 0.25 * step, 2) for step in range(9))
+    """Rewards of the second turn in the game of going on."""
+
+
+@dataclass(frozen=True)
+class Game:
+    """A policy, and the reward of every turn of every episode."""
+
+    logits: Float[Tensor, "3 3"]
+    reward: Float[Tensor, "7 2"]
+
+    @property
+    def probability(self) -> Float[Tensor, " 7"]:
+        """Probability of every episode."""
+        logp = self.logits.log_softmax(-1)[STATES, EPISODES]
+        return torch.where(MASK, logp, 0.0).sum(1).exp()
+
+    @property
+    def score_functions(self) -> Float[Tensor, "7 2 9"]:
+        """∇ log π of every action of every episode, with respect to the nine logits."""
+        chances = self.logits.softmax(-1)
+        gradients = torch.zeros(7, 2, 3, 3, dtype=chances.dtype)
+        rows, turns = torch.arange(7)[:, None].expand(7, 2), TURN
+        gradients[rows, turns, STATES] = torch.nn.functional.one_hot(EPISODES, 3) - chances[STATES]
+        return (gradients * MASK[..., None, None]).flatten(2)
+
+    @property
+    def values(self) -> Float[Tensor, "7 2"]:
+        """Expected return from the state before each action."""
+        returns = returns_to_go(self.reward, MASK)
+        same = (STATES[:, None, :] == STATES[None]) & MASK[:, None]  # episode × episode × turn
+        weight = self.probability[None, :, None] * same
+        return (weight * returns[None]).sum(1) / weight.sum(1)
+
+    @property
+    def gradient(self) -> Float[Tensor, " 9"]:
+        """Exact gradient of the expected return."""
+        return torch.einsum("e,e,etd->d", self.probability, self.reward.sum(1), self.score_functions)
+
+
+def random_game(seed: int) -> Game:
+    """Standard normal logits and rewards; the reward of a turn depends on the actions up to it."""
+    generator = torch.Generator().manual_seed(seed)
+    logits, reward = (torch.randn(3, 3, generator=generator).double() for _ in range(2))
+    return Game(logits, reward[STATES, EPISODES] * MASK)
+
+
+def going_on(reward: float, chance: float = 0.3) -> Game:
+    """The policy goes on to a second turn with this chance; the first turn pays 0.5, the second `reward`."""
+    logits = torch.full((3, 3), -40.0).double()
+    logits[0, :2] = torch.tensor([1 - chance, chance]).log()
+    logits[1:, 0] = 0.0
+    return Game(logits, torch.tensor([0.5, reward]).expand(7, 2).double() * MASK)
+
+
+def moments(game: Game, name: str, group: int) -> tuple[Float[Tensor, " 9"], float]:
+    """Mean of a group's gradient, and the trace of its covariance, over all groups of `group` episodes."""
+    rows = torch.tensor(list(product(range(7), repeat=group)))
+    chance = game.probability[rows].prod(1)
+    flat = rows.flatten()
+    value = game.values if name.endswith(EXACT) else torch.zeros(7, 2, dtype=chance.dtype)
+    psi, _ = ESTIMATORS[name](game.reward[flat], MASK[flat], value[flat], group, Context(turn=TURN[flat]))
+    gradients = torch.einsum("et,etd->ed", psi, game.score_functions[flat]).reshape(*rows.shape, -1).mean(1)
+    mean = chance @ gradients
+    return mean, float(chance @ (gradients**2).sum(1) - (mean**2).sum())
+
+
+def cells(setting: ExperimentSetting[CreditSize]) -> list[Cell]:
+    """Random games, and one decision at several rewards."""
+    size, seed = setting.size, setting.seed
+    return [
+        Cell("random", "random games", (size, Seed(seed)), partial(_random_games, size, seed)),
+        Cell("going-on", "one decision", (size,), partial(_one_decision, size)),
+    ]
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Seed of the random games, as a setting of a cell."""
+
+    seed: int
+
+
+def _random_games(size: CreditSize, seed: int, folder: Path) -> Mapping[str, Any]:
+    """Angle and noise of every estimator in every game, one line each."""
+    rows: list[dict[str, object]] = []
+    for number in range(size.games):
+        game = random_game(seed * 100_003 + number)
+        truth = game.gradient
+        for name in ESTIMATORS:
+            mean, noise = moments(game, name, size.group)
+            cosine = float(torch.nn.functional.cosine_similarity(mean, truth, dim=0).clamp(-1, 1))
+            signal = float((mean**2).sum())
+            rows.append({"game": number, "estimator": name, "cosine": cosine, "noise": noise / signal})
+    write_jsonl(folder / "metrics.jsonl", rows)
+    return {"games": size.games, "group": size.group}
+
+
+def _one_decision(size: CreditSize, folder: Path) -> Mapping[str, Any]:
+    """Expected gradient of the logit of going on, for several rewards of the second turn."""
+    rows: list[dict[str, object]] = []
+    for reward in size.rewards:
+        game = going_on(reward)
+        rows.append({"reward": reward, "estimator": credit_page.TRUTH, "gradient": float(game.gradient[1])})
+        for name in ESTIMATORS:
+            rows.append({"reward": reward, "estimator": name, "gradient": float(moments(game, name, size.group)[0][1])})
+    write_jsonl(folder / "metrics.jsonl", rows)
+    return {"chance": 0.3}
+
+
+EXPERIMENT = Experiment(
+    full=CreditSize(),
+    quick=CreditSize(games=20, group=3),
+    cells=cells,
+    page=lambda done, size, command: credit_page.page(done, command),
+)
