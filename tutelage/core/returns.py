@@ -64,11 +64,10 @@ def _shifted(x: PerToken) -> PerToken:
 
 
 def _discounted_sum(x: PerToken, mask: TokenMask, discount: float | PerRow | PerToken) -> PerToken:
-    per_token = isinstance(discount, Tensor) and discount.dim() == 2
     out = torch.zeros_like(x)
     running = torch.zeros_like(x[:, 0]) if x.shape[1] else x.sum(1)
     for t in reversed(range(x.shape[1])):
-        rate = discount[:, t] if per_token else discount
+        rate = discount[:, t] if isinstance(discount, Tensor) and discount.dim() == 2 else discount
         running = torch.where(mask[:, t], x[:, t] + rate * running, 0.0)
         out[:, t] = running
     return out
