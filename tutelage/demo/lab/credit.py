@@ -33,17 +33,17 @@ STATES = torch.stack((torch.zeros(7, dtype=torch.long), EPISODES[:, 0]), 1)
 """State before each action: the start, or the first action."""
 
 ESTIMATORS: Mapping[str, Advantage] = {
-    "return, leave one out": Group(leave_one_out=True),
-    "return from the turn, leave one out": TurnGroup(),
-    "return, divided by the spread": Group(standardise=True),
-    "rewards by turn index (MT-GRPO)": TurnRewardGroup(),
+    "RLOO": Group(leave_one_out=True),
+    "turn RLOO": TurnGroup(),
+    "GRPO": Group(standardise=True),
+    "MT-GRPO": TurnRewardGroup(),
     "turns as samples": TurnSamples(),
-    "GAE over turns, λ = 1, constant critic": Gae(lam=1.0, per="turn", whiten=False),
-    "GAE over turns, λ = 0.5, constant critic": Gae(lam=0.5, per="turn", whiten=False),
-    "GAE over turns, λ = 0.5, exact critic": Gae(lam=0.5, per="turn", whiten=False),
+    "GAE 1, V = 0": Gae(lam=1.0, per="turn", whiten=False),
+    "GAE 0.5, V = 0": Gae(lam=0.5, per="turn", whiten=False),
+    "GAE 0.5, exact V": Gae(lam=0.5, per="turn", whiten=False),
 }
-EXACT = "exact critic"
-"""End of the names of estimators whose critic is exact; that of the others says 0 for every state."""
+EXACT = "exact V"
+"""End of the names of estimators whose critic is exact; otherwise V = 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

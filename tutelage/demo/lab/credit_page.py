@@ -67,9 +67,8 @@ def findings(results: Sequence[CreditResult], decision: CellResult) -> list[str]
     exact = [one.name for one in results if one.is_exact]
     biased = max((one for one in results if not one.is_exact), key=lambda one: one.angle)
     by_name = {one.name: one for one in results}
-    whole, turn = by_name["return, leave one out"], by_name["return from the turn, leave one out"]
-    missed = by_name["rewards by turn index (MT-GRPO)"].name
-    found = max(abs(float(row["gradient"])) for row in decision.steps if row["estimator"] == missed)
+    whole, turn = by_name["RLOO"], by_name["turn RLOO"]
+    found = max(abs(float(row["gradient"])) for row in decision.steps if row["estimator"] == "MT-GRPO")
     truth = max(abs(float(row["gradient"])) for row in decision.steps if row["estimator"] == TRUTH)
     change = 100 * (turn.noise / whole.noise - 1)
     bias = (
@@ -77,31 +76,28 @@ def findings(results: Sequence[CreditResult], decision: CellResult) -> list[str]
         f"{number(biased.worst, 2)}° in the worst."
     )
     one_decision = (
-        f"In the game of one decision, {missed} has an expected gradient of at most {number(found, 2)}, whatever the "
+        f"In the game of one decision, MT-GRPO has an expected gradient of at most {number(found, 2)}, whatever the "
         f"second turn pays; the exact one reaches {number(truth, 2)}."
     )
     noise = (
-        f"Crediting a turn with the return from it on changes the noise of the whole return by {number(change, 2)}% in "
+        f"Crediting a turn with the return from it on (turn RLOO) changes the noise of RLOO by {number(change, 2)}% in "
         "the median game."
     )
     return [f"Without bias in every game: {'; '.join(exact)}.", bias, one_decision, noise]
 
 
 def _angles(results: Sequence[CreditResult]) -> LabFigure:
-    bars = tuple(
-        ValueBar(one.name, one.angle, f"{number(one.angle, 2)}°", colour=2 if one.is_exact else 0) for one in results
-    )
+    bars = tuple(ValueBar(one.name, one.angle, _degrees(one.angle), colour=2 if one.is_exact else 0) for one in results)
     chart = BarChart("Angle between the expected and the exact gradient", bars, Axis("degrees, median game", low=0.0))
     return LabFigure.of("angles", chart, "0° is a gradient without bias, up to a positive factor.")
 
 
+def _degrees(angle: float) -> str:
+    return f"{number(angle if angle > CLOSE else 0.0, 2)}°"
+
+
 def _decision(decision: CellResult) -> LabFigure:
-    shown = {
-        TRUTH: 0,
-        "return from the turn, leave one out": 2,
-        "turns as samples": 3,
-        "rewards by turn index (MT-GRPO)": 1,
-    }
+    shown = {TRUTH: 0, "turn RLOO": 2, "turns as samples": 3, "MT-GRPO": 1}
     series = []
     for name, colour in shown.items():
         rows = [row for row in decision.steps if row["estimator"] == name]
@@ -120,9 +116,8 @@ def _table(results: Sequence[CreditResult]) -> LabTable:
     return LabTable(
         "Random games",
         ("estimator", "angle, median", "angle, worst", "noise / signal, median"),
-        tuple(
-            (one.name, f"{number(one.angle, 2)}°", f"{number(one.worst, 2)}°", number(one.noise, 3)) for one in results
-        ),
+        tuple((one.name, _degrees(one.angle), _degrees(one.worst), number(one.noise, 3)) for one in results),
+        "turn RLOO: TurnGroup; MT-GRPO: TurnRewardGroup; turns as samples: TurnSamples; GAE: λ over turns, critic V. "
         "Signal is the squared length of the expected gradient of a group; noise the trace of its covariance.",
     )
 
