@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tutelage.core.kl import exact_divergence, exact_kl
+from tutelage.core.kl import exact_divergence, exact_kl, expectation
 
 
 def logits(seed: int) -> Tensor:
@@ -55,3 +55,49 @@ def test_what_nobody_chooses_adds_nothing() -> None:
         assert float(exact_divergence(never, never, mixture)) == 0.0
     assert torch.isinf(exact_divergence(never, torch.zeros(3), 0.0)), "the policy cannot say what the reference says"
     assert float(exact_divergence(never, torch.zeros(3), 0.5)) < math.log(2)
+
+
+MASKED = POLICY.clone()
+MASKED[:, 2], MASKED[1, 4] = -torch.inf, -torch.inf
+"""Logits of tokens that are never chosen: one column, and one more of a row."""
+
+
+@pytest.mark.parametrize("mixture", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_the_gradient_at_a_logit_of_minus_infinity_is_the_limit(mixture: float) -> None:
+    """D and its gradient in both arguments are those at a logit so low that its probability rounds to 0."""
+    cases = {
+        "the policy alone": (MASKED, REFERENCE if mixture else POLICY),
+        "both": (MASKED, REFERENCE.masked_fill(MASKED.isneginf(), -torch.inf)),
+        "the reference alone": (POLICY if mixture < 1 else MASKED, MASKED - 0.5 * REFERENCE),
+    }
+    if mixture == 0.0:
+        del cases["the policy alone"]  # infinite
+    for name, pair in cases.items():
+        at, limit = (
+            [x.clone().requires_grad_() for x in (z.clamp(min=low) for z in pair)] for low in (-torch.inf, -1e4)
+        )
+        values = [exact_divergence(*both, mixture) for both in (at, limit)]
+        torch.testing.assert_close(*values, msg=name)
+        found, expected = (torch.autograd.grad(v.sum(), both) for v, both in zip(values, (at, limit), strict=True))
+        for one, other in zip(found, expected, strict=True):
+            assert one.isfinite().all(), name
+            torch.testing.assert_close(one, other, msg=name)
+
+
+def test_the_gradient_beside_a_logit_of_minus_infinity_is_that_of_differences() -> None:
+    inside = ~MASKED[0].isneginf()
+
+    def divergences(finite: Tensor) -> Tensor:
+        z = torch.full_like(MASKED[0], -torch.inf).masked_scatter(inside, finite)
+        ref = MASKED[0] * 0.5
+        return torch.stack([exact_divergence(z, ref, mixture) for mixture in (0.0, 0.3, 1.0)])
+
+    assert torch.autograd.gradcheck(divergences, (POLICY[0, inside].clone().requires_grad_(),))
+
+
+def test_an_expectation_leaves_out_what_has_probability_0() -> None:
+    logp = torch.tensor([0.5, 0.5, 0.0]).log().requires_grad_()
+    for odd in (torch.inf, -torch.inf, torch.nan):
+        value = expectation(logp, torch.tensor([1.0, 3.0, odd]))
+        assert value.item() == 2.0
+        assert torch.autograd.grad(value, logp)[0].tolist() == [0.5, 1.5, 0.0]

@@ -1,5 +1,7 @@
 """Each cell of the table in `tutelage.core.kl`, by enumeration."""
 
+import math
+
 import pytest
 import torch
 from tabular import MASK, SENTENCES, distributions, gradient, probability, random_table, token_logp
@@ -35,7 +37,8 @@ def mean_of(kind: str) -> float:
 
 def gradient_in_the_loss(kind: str) -> Tensor:
     table = POLICY.clone().requires_grad_()
-    per_token = kl_estimate(token_logp(table, SENTENCES), token_logp(REFERENCE, SENTENCES), kind)
+    old = token_logp(POLICY, SENTENCES)
+    per_token = kl_estimate(token_logp(table, SENTENCES), token_logp(REFERENCE, SENTENCES), kind, old)
     return gradient((probability(POLICY) * per_token.sum(1)).sum(), table)
 
 
@@ -70,13 +73,12 @@ def test_in_the_loss_k1_has_no_gradient_and_the_others_follow_another() -> None:
         assert min(float((found - truth).abs().max()), float((found - reverse).abs().max())) > 1e-2, kind
 
 
-def one_token(kind: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradient in the loss, ∇KL(π‖ref) and ∇KL(ref‖π) for a single token of three words."""
+def one_token(kind: str, sampler: Tensor = POLICY) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradient in the loss on tokens of `sampler`, ∇KL(π‖ref) and ∇KL(ref‖π) for a single token of three words."""
     logits, ref = POLICY[0, 0].clone().requires_grad_(), torch.log_softmax(REFERENCE[0, 0], -1)
-    logp = torch.log_softmax(logits, -1)
-    p = logp.detach().exp()
+    logp, old = torch.log_softmax(logits, -1), torch.log_softmax(sampler[0, 0], -1)
     return (
-        gradient((p * kl_estimate(logp, ref, kind)).sum(), logits),
+        gradient((old.exp() * kl_estimate(logp, ref, kind, old)).sum(), logits),
         gradient((logp.exp() * (logp - ref)).sum(), logits),
         gradient((ref.exp() * (ref - logp)).sum(), logits),
     )
@@ -90,6 +92,24 @@ def test_for_one_token_k2_is_the_forward_and_k3_the_reverse_gradient_exactly() -
     assert (found - reverse).abs().max() < 1e-12
     found, forward, reverse = one_token("abs")
     assert min(float((found - forward).abs().max()), float((found - reverse).abs().max())) > 1e-2
+
+
+def test_weighted_with_its_ratio_k3_has_the_forward_gradient_whatever_the_sampler() -> None:
+    for sampler in (POLICY, REFERENCE, random_table(2).double()):
+        found, forward, _ = one_token("k3_ratio", sampler)
+        assert (found - forward).abs().max() < 1e-12
+    for kind in ("k2", "k3"):
+        found, forward, reverse = one_token(kind, random_table(2).double())
+        assert min(float((found - forward).abs().max()), float((found - reverse).abs().max())) > 1e-2, kind
+
+
+def test_weighted_with_its_ratio_k3_is_in_the_loss_as_k2_is() -> None:
+    assert (gradient_in_the_loss("k3_ratio") - gradient_in_the_loss("k2")).abs().max() < 1e-12
+
+
+def test_weighted_with_its_ratio_k3_needs_the_sampler() -> None:
+    with pytest.raises(ValueError, match="k3_ratio requires .* sampler"):
+        kl_estimate(torch.zeros(1), torch.zeros(1), "k3_ratio")
 
 
 def test_the_exact_kl_of_tokens_adds_up_to_that_of_sentences() -> None:
@@ -115,16 +135,18 @@ def test_the_exact_kl_ignores_tokens_the_policy_never_chooses() -> None:
 
 def test_the_sign_is_that_of_policy_against_reference() -> None:
     logp, ref = torch.tensor([-0.5]), torch.tensor([-2.0])  # the policy likes the token better
+    old = logp - math.log(2.0)
     assert kl_estimate(logp, ref, "k1") == 1.5
-    assert {kind: round(float(kl_estimate(logp, ref, kind)), 6) for kind in ESTIMATORS} == {
+    assert {kind: round(float(kl_estimate(logp, ref, kind, old)), 6) for kind in ESTIMATORS} == {
         "k1": 1.5,
         "k2": 1.125,
         "mse": 1.125,
         "k3": 0.723130,
+        "k3_ratio": 1.446260,
         "abs": 1.5,
     }
 
 
 def test_an_unknown_estimator_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'k4' is not known; choose one of k1, k2, mse, k3, abs"):
+    with pytest.raises(ValueError, match="'k4' is not known; choose one of k1, k2, mse, k3, k3_ratio, abs"):
         kl_estimate(torch.zeros(1), torch.zeros(1), "k4")

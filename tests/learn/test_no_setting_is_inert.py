@@ -28,7 +28,7 @@ WORDS = {
     "per": ("turn", "token"),
     "normalise": ("batch", "running"),
     "reduce": ("token_mean", "sequence_sum"),
-    "kind": ("k2", "k3"),
+    "kind": ("k2", "k3", "k3_ratio"),
     "where": ("loss", "reward"),
     "controller": ("Adaptive", "Doubling"),
     "baseline": ("BatchMean", "LeaveOneOut"),

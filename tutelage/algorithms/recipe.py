@@ -284,7 +284,7 @@ def objective(
 
 def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: PerToken, divergence: PerToken | None) -> PerToken:
     if penalty.kind != EXACT:
-        return kl_estimate(logp, rows.ref_logp, penalty.kind)
+        return kl_estimate(logp, rows.ref_logp, penalty.kind, rows.logp)
     if divergence is None:
         raise ValueError("penalty.kind=exact requires the divergence of every token.")
     return divergence

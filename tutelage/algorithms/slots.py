@@ -5,7 +5,16 @@ from typing import Literal, get_args
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.advantages import Advantage, RewardToGo, StatefulAdvantage
-from tutelage.core.kl import ESTIMATORS, CoefficientState, Controller, Fixed, StatefulController, control, controlled
+from tutelage.core.kl import (
+    ESTIMATORS,
+    K3_RATIO,
+    CoefficientState,
+    Controller,
+    Fixed,
+    StatefulController,
+    control,
+    controlled,
+)
 from tutelage.core.pieces import Observation, traits
 from tutelage.core.reduce import Reduce
 from tutelage.core.shaping import ScoreShaping, Shaping, StatefulShaping
@@ -21,7 +30,8 @@ class Penalty:
     """KL penalty for moving away from the reference. See `tutelage.core.kl` for the effect of each combination."""
 
     kind: str = "k1"
-    """Estimator of the KL: k1, k2 (also called mse), k3, abs; or exact, over the whole vocabulary, in the loss."""
+    """Estimator of the KL: k1, k2 (also called mse), k3, abs; and in the loss k3_ratio, k3 weighted with π / π_old, or
+    exact, over the whole vocabulary."""
     coef: float = 0.05
     """Initial coefficient of the KL."""
     where: Place = "reward"
@@ -45,6 +55,11 @@ class Penalty:
             raise TutelageError(
                 "penalty.kind=exact acts through its derivative, but a reward has none, so the sampled token would not "
                 "be penalised. Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
+            )
+        if self.kind == K3_RATIO and self.where == "reward":
+            raise TutelageError(
+                f"penalty.kind={K3_RATIO} weights k3 with the ratio of the policy to the sampler, which is 1 in a reward. "
+                "Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
             )
         if not 0 <= self.mixture <= 1:
             raise TutelageError(

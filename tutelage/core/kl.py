@@ -7,6 +7,7 @@ With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020,
     k1        x                 KL(π‖ref)         ∇KL(π‖ref), exactly      0 in expectation: noise and no pull
     k2, mse   x² / 2            biased            biased                   ∇KL(π‖ref)  ¹
     k3        exp(−x) − 1 + x   KL(π‖ref)         biased                   ∇KL(ref‖π)  ¹
+    k3_ratio  ρ (exp(−x) − 1 + x) KL(π‖ref)       refused                  ∇KL(π‖ref)  ¹
     abs       |x|               biased upwards    biased                   biased
 
     ¹ exactly for one token; for a completion of several the states depend on π too, and a loss that differentiates
@@ -14,7 +15,9 @@ With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020,
 
 In the reward the estimate is a number that earlier tokens are credited with: ∇ log π · Ψ is then the whole gradient,
 states included. k3 has the right mean and yet the wrong gradient there, because E[k3 ∇ log π] lacks the derivative of
-k3 itself. `exact_kl` over the whole vocabulary has no variance; in the loss its gradient is the mean of that of k2, and
+k3 itself. In the loss, k3_ratio adds that derivative: ρ = π / π_old is 1 for fresh samples and has the gradient of log π,
+and for samples of an earlier policy it corrects the probability of the token (DeepSeek-V3.2, arXiv 2512.02556, §3.1;
+`use_bias_correction_kl` in TRL). `exact_kl` over the whole vocabulary has no variance; in the loss its gradient is the mean of that of k2, and
 in the reward it would charge earlier tokens for the state and the token itself for nothing. `exact_divergence` is the
 family between KL(π‖ref) and KL(ref‖π), for distillation.
 Each cell is a test (tests/laws/test_kl_placement.py).
@@ -44,18 +47,48 @@ def _k3(x: Tensor) -> Tensor:
     return torch.expm1(-x) + x
 
 
-ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": _k1, "k2": _k2, "mse": _k2, "k3": _k3, "abs": torch.abs}
-"""Estimators by name; "mse" is another name for k2."""
+K3_RATIO = "k3_ratio"
+"""The estimator that is weighted with the ratio of the policy to the sampler."""
+ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
+    "k1": _k1,
+    "k2": _k2,
+    "mse": _k2,
+    "k3": _k3,
+    K3_RATIO: _k3,
+    "abs": torch.abs,
+}
+"""Estimators by name, as functions of x; "mse" is another name for k2."""
 
 
-def kl_estimate(logp: Float[Tensor, "*shape"], ref_logp: Float[Tensor, "*shape"], kind: str) -> Float[Tensor, "*shape"]:
+def kl_estimate(
+    logp: Float[Tensor, "*shape"],
+    ref_logp: Float[Tensor, "*shape"],
+    kind: str,
+    old_logp: Float[Tensor, "*shape"] | None = None,
+) -> Float[Tensor, "*shape"]:
     """Per-token estimate of KL(π‖ref) in nats, from tokens drawn from π. [B, R], [B, R] -> [B, R]
 
-    Raises ValueError for a `kind` that is not in `ESTIMATORS`.
+    k3_ratio also takes `old_logp`, the log-probabilities under the sampler, from which its tokens are drawn. Raises
+    ValueError for a `kind` that is not in `ESTIMATORS`, and for k3_ratio without `old_logp`.
     """
     if kind not in ESTIMATORS:
         raise ValueError(f"KL estimator {kind!r} is not known; choose one of {', '.join(ESTIMATORS)}.")
-    return ESTIMATORS[kind](logp - ref_logp)
+    estimate = ESTIMATORS[kind](logp - ref_logp)
+    if kind != K3_RATIO:
+        return estimate
+    if old_logp is None:
+        raise ValueError(f"KL estimator {K3_RATIO} requires the log-probabilities under the sampler.")
+    return torch.exp(logp - old_logp) * estimate
+
+
+def expectation(logp: Float[Tensor, "*shape V"], x: Float[Tensor, "*shape V"]) -> Float[Tensor, "*shape"]:
+    """E[x] = Σ_v p(v) x(v) with p = exp(logp). [..., V], [..., V] -> [...]
+
+    A token of probability 0 adds nothing to the value or the gradient, even if its x is infinite or not a number: the
+    limit of p log p and of its derivative in the logit.
+    """
+    p = logp.exp()
+    return (p * torch.where(p > 0, x, 0.0)).sum(-1)
 
 
 def exact_kl(logits: Float[Tensor, "*shape V"], ref_logits: Float[Tensor, "*shape V"]) -> Float[Tensor, "*shape"]:
@@ -83,14 +116,15 @@ def exact_divergence(
     logp, ref_logp = torch.log_softmax(logits, -1), torch.log_softmax(ref_logits, -1)
     if mixture == 0.0:
         return _kl(ref_logp, logp)
-    log_m = torch.logaddexp(logp + math.log1p(-mixture), ref_logp + math.log(mixture))
+    never = logp.isneginf() & ref_logp.isneginf()  # logaddexp has no derivative there
+    part, ref_part = logp + math.log1p(-mixture), ref_logp + math.log(mixture)
+    log_m = torch.logaddexp(part.masked_fill(never, 0.0), ref_part.masked_fill(never, 0.0))
     return mixture * _kl(ref_logp, log_m) + (1.0 - mixture) * _kl(logp, log_m)
 
 
 def _kl(logp: Tensor, other: Tensor) -> Tensor:
     """Σ_v p(v) (log p(v) − log q(v)) of log-probabilities. [..., V] -> [...]"""
-    p = logp.exp()
-    return torch.where(p > 0, p * (logp - other), 0.0).sum(-1)
+    return expectation(logp, logp - other)
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tutelage.core.kl import exact_divergence
+from tutelage.core.kl import exact_divergence, expectation
 from tutelage.engines.plans.token_budget import CHUNK_ELEMENTS, KEPT_ELEMENTS
 
 Matrix = Float[Tensor, "_ _"]
@@ -184,7 +184,7 @@ def _checkpointed(
     def scores(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = (head.logits(states) / temperature).log_softmax(-1)
         chosen = log_probs.gather(-1, tokens[:, None]).squeeze(-1)
-        return chosen, -(log_probs.exp() * log_probs).sum(-1) if entropy else torch.zeros_like(chosen)
+        return chosen, -expectation(log_probs, log_probs) if entropy else torch.zeros_like(chosen)
 
     width = states.shape[-1] if head.weight is None else head.weight.shape[0]
     parts = [

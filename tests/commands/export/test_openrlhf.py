@@ -55,6 +55,7 @@ def test_each_recipe_has_its_estimator_and_as_many_optimiser_steps(name, estimat
         ("cispo", (), "Cispo"),
         ("ppo", ("penalty.controller=Adaptive",), "penalty.controller=Adaptive"),
         ("ppo", ("penalty.kind=abs",), "penalty.kind=abs"),
+        ("grpo", ("penalty.kind=k3_ratio",), "penalty.kind=k3_ratio"),
         ("ppo", ("ptx=0.5",), "ptx"),
         ("ppo_kl_stop", (), "update.max_kl"),
         ("vapo", (), "advantage Gae"),

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from tutelage.algorithms.recipe import Recipe
 from tutelage.algorithms.slots import EXACT, GradientSteps
+from tutelage.core.kl import K3_RATIO
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.export.settings import ExportSettings
@@ -78,8 +79,8 @@ def refuse_what_none_has(recipe: Recipe, trainer: str) -> None:
         raise no_counterpart(recipe, "a schedule of the entropy coefficient", trainer)
     if not isinstance(recipe.shaping, ScoreShaping) or recipe.shaping.normalise != "none":
         raise no_counterpart(recipe, "a shaping that depends on the scores of the run", trainer)
-    if recipe.penalty is not None and recipe.penalty.kind == EXACT:
-        raise no_counterpart(recipe, "the exact KL over the vocabulary", trainer)
+    if recipe.penalty is not None and recipe.penalty.kind in (EXACT, K3_RATIO):
+        raise no_counterpart(recipe, f"penalty.kind={recipe.penalty.kind}", trainer)
 
 
 def score_shaping(recipe: Recipe) -> ScoreShaping:
