@@ -108,7 +108,7 @@ def test_weighted_with_its_ratio_k3_is_in_the_loss_as_k2_is() -> None:
 
 
 def test_weighted_with_its_ratio_k3_needs_the_sampler() -> None:
-    with pytest.raises(ValueError, match="k3_ratio requires .* sampler"):
+    with pytest.raises(ValueError, match=r"k3_ratio requires .* sampler"):
         kl_estimate(torch.zeros(1), torch.zeros(1), "k3_ratio")
 
 

@@ -58,8 +58,8 @@ class Penalty:
             )
         if self.kind == K3_RATIO and self.where == "reward":
             raise TutelageError(
-                f"penalty.kind={K3_RATIO} weights k3 with the ratio of the policy to the sampler, which is 1 in a reward. "
-                "Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
+                f"penalty.kind={K3_RATIO} weights k3 with the ratio of policy to sampler, which is 1 in a reward. Use "
+                "penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
             )
         if not 0 <= self.mixture <= 1:
             raise TutelageError(

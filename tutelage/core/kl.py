@@ -15,11 +15,11 @@ With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020,
 
 In the reward the estimate is a number that earlier tokens are credited with: ∇ log π · Ψ is then the whole gradient,
 states included. k3 has the right mean and yet the wrong gradient there, because E[k3 ∇ log π] lacks the derivative of
-k3 itself. In the loss, k3_ratio adds that derivative: ρ = π / π_old is 1 for fresh samples and has the gradient of log π,
-and for samples of an earlier policy it corrects the probability of the token (DeepSeek-V3.2, arXiv 2512.02556, §3.1;
-`use_bias_correction_kl` in TRL). `exact_kl` over the whole vocabulary has no variance; in the loss its gradient is the mean of that of k2, and
-in the reward it would charge earlier tokens for the state and the token itself for nothing. `exact_divergence` is the
-family between KL(π‖ref) and KL(ref‖π), for distillation.
+k3 itself. In the loss, k3_ratio adds that derivative: ρ = π / π_old is 1 for fresh samples and has the gradient of
+log π, and for samples of an earlier policy it corrects the probability of the token (DeepSeek-V3.2, arXiv 2512.02556;
+`use_bias_correction_kl` in TRL). `exact_kl` over the whole vocabulary has no variance; in the loss its gradient is the
+mean of that of k2, and in the reward it would charge earlier tokens for the state and the token itself for nothing.
+`exact_divergence` is the family between KL(π‖ref) and KL(ref‖π), for distillation.
 Each cell is a test (tests/laws/test_kl_placement.py).
 """
 

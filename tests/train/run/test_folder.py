@@ -388,6 +388,54 @@ def test_the_previous_checkpoint_stays_until_the_new_one_is_complete(tmp_path: P
         assert steps(run) == ["step-2"]
 
 
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "is missing": Path.unlink,
+    "has 0 bytes": lambda file: file.write_bytes(b""),
+    "has 2 bytes": lambda file: os.truncate(file, 2),
+    "has other content": lambda file: file.write_bytes(b"\xff" * file.stat().st_size),
+}
+"""What happens to a file of three bytes, by what is said of it."""
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "state.pt", "inner/model.bin"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    def save(folder: Path) -> None:
+        (folder / "inner").mkdir()
+        for file in ("state.pt", "inner/model.bin"):
+            (folder / file).write_text("abc")
+
+    for reason, harm in DAMAGE.items():
+        out = tmp_path / reason.replace(" ", "")
+        with Run.open(out, Settings(), keep=3) as run:
+            for step in (2, 4, 6):
+                run.log(step, {"loss": 1.0})
+                run.checkpoint(step, save, metric=step)
+        harm(out / "checkpoints" / "step-6" / name)
+        harm(out / "checkpoints" / "step-2" / name)  # the best
+        with Run.open(out, Settings(), resume=True, keep=3) as run:
+            assert run.start == run.last["step"] == 4
+            assert run.latest() == run.best() == out / "checkpoints" / "step-4"
+            assert steps(run) == ["damaged-step-2", "damaged-step-6", "step-4"]
+        said = "cannot be read" if name == "checkpoint.json" else f"{name} {reason}"
+        assert (
+            f"step 6 is damaged ({name} {reason}" in caplog.text or f"step 6 is damaged ({name} {said}" in caplog.text
+        )
+        harm(out / "checkpoints" / "step-4" / name)
+        with pytest.raises(TutelageError, match=rf"No checkpoint in .*step-4: {name}"):
+            Run.open(out, Settings(), resume=True)
+        assert (out / "checkpoints" / "step-4").exists()
+
+
+def test_a_finished_run_does_not_read_its_checkpoints(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", Settings()) as run:
+        run.checkpoint(1, write("1"))
+        run.finish({})
+    (tmp_path / "r" / "checkpoints" / "step-1" / "inner" / "state.txt").unlink()
+    Run.open(tmp_path / "r", Settings()).close()
+
+
 def test_an_error_of_the_program_passes_through_and_leaves_nothing_behind(tmp_path: Path) -> None:
     def save(folder: Path) -> None:
         write("half")(folder)
@@ -521,10 +569,10 @@ def test_leftovers_of_a_crash_are_removed_and_a_half_done_replacement_is_undone(
     (folder / "step-2").rename(folder / ".old-step-2")  # killed between the two renames
     (folder / ".tmp-step-9").mkdir()
     write("half")(folder / ".tmp-step-9")
-    (folder / "step-10").mkdir()  # without its note it is no checkpoint of ours
+    (folder / "step-10").mkdir()  # without its note it is none
     with Run.open(tmp_path / "r", Settings(), resume=True) as run:
         assert state(run.latest()) == "2"
-        assert steps(run) == ["step-1", "step-10", "step-2"]
+        assert steps(run) == ["damaged-step-10", "step-1", "step-2"]
 
 
 # ctrl-C

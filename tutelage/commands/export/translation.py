@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from tutelage.algorithms.recipe import Recipe
 from tutelage.algorithms.slots import EXACT, GradientSteps
-from tutelage.core.kl import K3_RATIO
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.export.settings import ExportSettings
+from tutelage.core.kl import K3_RATIO
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.records import Prompt
 

@@ -1,11 +1,14 @@
 """Atomic checkpoints.
 
 A checkpoint is written to `.tmp-step-N`, synced to disk and renamed to `step-N`. Old checkpoints are deleted
-afterwards, after a rename, so that a folder named `step-N` is always complete.
+afterwards, after a rename, so that a folder named `step-N` was complete when it was written. Its note holds the size
+and the SHA-256 of each file, with which a resumed run recognises damage.
 """
 
 import errno
+import hashlib
 import json
+import logging
 import math
 import os
 import re
@@ -13,11 +16,15 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+
+log = logging.getLogger(__name__)
 
 NOTE = "checkpoint.json"
-"""File in each checkpoint with its step and metric."""
+"""File in each checkpoint with its step, its metric, and the size and SHA-256 of its other files."""
 
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES}
 """Errors of the operating system that concern the disk."""
@@ -33,8 +40,7 @@ class CheckpointFolder:
 
     def all(self) -> list[Path]:
         """Checkpoints, oldest first."""
-        named = (path for path in self.path.iterdir() if re.fullmatch(r"step-\d+", path.name))
-        return sorted((path for path in named if (path / NOTE).is_file()), key=step_of)
+        return sorted((path for path in self.path.iterdir() if re.fullmatch(r"step-\d+", path.name)), key=step_of)
 
     def latest(self) -> Path | None:
         """Newest checkpoint."""
@@ -45,6 +51,27 @@ class CheckpointFolder:
         rated = [(metric, path) for path in self.all() if (metric := metric_of(path)) is not None]
         sign = 1 if self.higher_is_better else -1
         return max(rated, key=lambda pair: (sign * pair[0], step_of(pair[1])), default=(0.0, None))[1]
+
+    def set_damaged_aside(self) -> None:
+        """Rename damaged checkpoints to `damaged-step-N`, with a warning each.
+
+        Raises TutelageError if there are checkpoints but none is intact.
+        """
+        checkpoints = self.all()
+        damaged = {path: reason for path in checkpoints if (reason := damage(path))}
+        if damaged and len(damaged) == len(checkpoints):
+            each = "; ".join(f"{path.name}: {reason}" for path, reason in damaged.items())
+            raise TutelageError(
+                f"No checkpoint in {self.path} is intact ({each}). Restore the files from a copy, or start again with "
+                "another --out."
+            )
+        for path, reason in damaged.items():
+            aside = path.with_name(f"damaged-{path.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            log.warning(
+                f"The checkpoint of step {step_of(path)} is damaged ({reason}): it is not used, and now {aside}."
+            )
 
     def write(self, step: int, save: Callable[[Path], object], metric: float | None) -> Path:
         """Write the checkpoint of `step` with `save`, which fills a folder, and delete checkpoints beyond `keep`.
@@ -58,7 +85,11 @@ class CheckpointFolder:
         try:
             partial.mkdir()
             save(partial)
-            note = {"step": step, "metric": metric if metric is not None and math.isfinite(metric) else None}
+            note: dict[str, Any] = {
+                "step": step,
+                "metric": metric if metric is not None and math.isfinite(metric) else None,
+            }
+            note["files"] = {str(path.relative_to(partial)): _description(path) for path in _files(partial)}
             (partial / NOTE).write_text(json.dumps(note) + "\n", encoding="utf-8")
             _sync(partial)
         except BaseException as error:
@@ -112,8 +143,38 @@ def step_of(checkpoint: Path) -> int:
 
 def metric_of(checkpoint: Path) -> float | None:
     """Metric of a checkpoint, if any."""
-    metric = json.loads((checkpoint / NOTE).read_text(encoding="utf-8"))["metric"]
-    return None if metric is None else float(metric)
+    metric = _note(checkpoint).get("metric")
+    return float(metric) if isinstance(metric, int | float) else None
+
+
+def damage(checkpoint: Path) -> str:
+    """The first difference of a checkpoint's files from those that were written, in words; "" if there is none."""
+    note = _note(checkpoint)
+    if not note:
+        return f"{NOTE} cannot be read"
+    for name, written in note.get("files", {}).items():
+        path = checkpoint / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if (size := path.stat().st_size) != written["bytes"]:
+            return f"{name} has {counted(size, 'byte')} instead of {written['bytes']:,}"
+        if _description(path) != written:
+            return f"{name} has other content than was written"
+    return ""
+
+
+def _note(checkpoint: Path) -> dict[str, Any]:
+    """The content of the note; empty if it is missing or damaged."""
+    try:
+        note = json.loads((checkpoint / NOTE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def _description(file: Path) -> dict[str, int | str]:
+    with file.open("rb") as opened:
+        return {"bytes": file.stat().st_size, "sha256": hashlib.file_digest(opened, "sha256").hexdigest()}
 
 
 def _is_about_writing(error: BaseException) -> bool:
@@ -135,15 +196,18 @@ def _reason(error: BaseException) -> str:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in _files(folder))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _sync(folder: Path) -> None:
     """Sync a folder and its content to disk, files before folders."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as opened:
-                os.fsync(opened.fileno())
+    for path in _files(folder):
+        with path.open("rb") as opened:
+            os.fsync(opened.fileno())
     for inner in folder.rglob("*/"):
         _sync_folder(inner)
     _sync_folder(folder)

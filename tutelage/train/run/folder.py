@@ -51,6 +51,8 @@ class Run:
         """Ranks that compute the run; this process writes it."""
         self._lock, self._checkpoints, self._resumes = lock, checkpoints, resumes
         self._trackers: list[Tracker] = []
+        if not self.finished:
+            checkpoints.set_damaged_aside()
         latest = checkpoints.latest()
         reached = step_of(latest) if latest else -1
         self.start = max(0, reached)
@@ -83,13 +85,15 @@ class Run:
         """Start a run in a new or empty folder, or open an existing one.
 
         A finished run opens as it is (see `finished`). An unfinished one requires `resume` and continues after its
-        latest checkpoint: later lines of metrics.jsonl and samples.jsonl are dropped. `data` is a fingerprint of the
-        rows that the run reads, or "". `keep` and `higher_is_better` select the checkpoints to keep.
+        latest intact checkpoint, with a warning about damaged ones: later lines of metrics.jsonl and samples.jsonl are
+        dropped. `data` is a fingerprint of the rows that the run reads, or "". `keep` and `higher_is_better` select the
+        checkpoints to keep.
 
         Without `resume`, a run that ended before its first step starts from scratch with the new settings.
 
         Raises TutelageError if the folder is in use, is not a run, has another format, or belongs to other settings
-        (naming the keys that differ) or other data, and for an unfinished run without `resume`.
+        (naming the keys that differ) or other data, for an unfinished run without `resume`, and for one whose
+        checkpoints are all damaged.
         """
         path = Path(path)
         lock = _lock(path)
