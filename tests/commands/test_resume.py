@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -175,6 +176,27 @@ def test_a_run_that_crashed_three_times_is_the_run_that_did_not(tiny_model, tmp_
                 command.main(settings)
     command, settings = make(tmp_path / "broken", resume=True)
     assert command.main(settings) == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.parametrize("file", long_except(["state.pt"], ["state.pt", "model.safetensors", "config.json"]))
+def test_a_run_whose_newest_checkpoint_is_cut_off_is_the_run_that_did_not_crash(
+    tiny_model, tmp_path, data, monkeypatch, capsys, file
+):
+    make = runs(tiny_model, tmp_path, data)["sft"]
+    command, settings = make(tmp_path / "whole")
+    command.main(settings)
+    command, settings = make(tmp_path / "broken")
+    with monkeypatch.context() as patch:
+        crash_in(patch, Learner, "update", 5)
+        with pytest.raises(Crash):
+            command.main(settings)
+    damaged = tmp_path / "broken" / "checkpoints" / "step-4" / file
+    damaged.write_bytes(damaged.read_bytes()[:-10])
+    command, settings = make(tmp_path / "broken", resume=True)
+    assert command.main(settings) == 0
+    assert f"step 4 is damaged ({file}" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "broken" / "checkpoints" / "damaged-step-4")
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 

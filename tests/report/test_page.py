@@ -256,6 +256,16 @@ def test_folders_that_hold_no_run_are_refused(tmp_path: Path) -> None:
         write_report(tmp_path)
     with pytest.raises(TutelageError, match="no folder"):
         write_report(tmp_path / "absent")
+    (run := tmp_path / "improve").mkdir()
+    write(run / "metrics.jsonl", {"step": 1})
+    for name in ("model", "checkpoints/step-1", "adapter"):
+        (run / name).mkdir(parents=True)
+    write(run / "model" / "config.json", {"model_type": "llama"})
+    write(run / "checkpoints" / "step-1" / "checkpoint.json", {"step": 1})
+    write(run / "adapter" / "adapter_config.json", {})
+    for folder in ("model", "checkpoints/step-1", "adapter"):
+        with pytest.raises(TutelageError, match=f"{folder} holds a model, .* which is {run}"):
+            write_report(run / folder)
     write(tmp_path / "config.json", {})
     (tmp_path / "report.html").mkdir()
     with pytest.raises(TutelageError, match="Cannot write"):

@@ -55,6 +55,7 @@ TELLTALE = {"improve": "kl/reference", "reward": "margin", "sft": "loss"}
 STATUSES = ("waiting", "running", "done", "failed")
 OBJECTS = ("config", "summary", "judgements")
 TABLES = ("metrics", "samples", "answers", "completions")
+MODEL_FILES = ("model.safetensors", "model.safetensors.index.json", "adapter_config.json", "checkpoint.json")
 WRITTEN_LAST = ("summary.json", "completions.jsonl")
 
 
@@ -116,7 +117,14 @@ class RoundContent:
 def holds_run(folder: Path) -> bool:
     """Whether the folder is that of a run or a round."""
     files = ("round.json", *(f"{name}.json" for name in OBJECTS), *(f"{name}.jsonl" for name in TABLES))
-    return any((folder / name).exists() for name in files)
+    return any((folder / name).exists() for name in files) and not holds_model(folder)
+
+
+def holds_model(folder: Path) -> bool:
+    """Whether the folder is that of a model or a checkpoint, whose `config.json` is not a run's."""
+    return (
+        any((folder / name).exists() for name in MODEL_FILES) or "model_type" in read_object(folder / "config.json")[0]
+    )
 
 
 def read(folder: Path) -> RoundContent:
@@ -127,6 +135,12 @@ def read(folder: Path) -> RoundContent:
         return read_round(folder)
     if holds_run(folder):
         return read_alone(folder)
+    if holds_model(folder):
+        run = next((parent for parent in folder.resolve().parents[:2] if holds_run(parent)), None)
+        raise TutelageError(
+            f"{folder} holds a model, not a run: give the folder that a command wrote with --out"
+            + (f", which is {run}." if run else ".")
+        )
     raise TutelageError(
         f"{folder} is neither a run nor a round: it has no config.json, metrics.jsonl or summary.json, and no"
         " round.json. Give the folder that a command wrote with --out."
