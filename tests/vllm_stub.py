@@ -68,7 +68,7 @@ class VllmStub:
         if path == "/version":
             return {"version": self.release}
         if path == "/v1/models":
-            cards = [{"id": self.name, "parent": None, "max_model_len": self.context}]
+            cards = [{"id": self.name, "root": str(self.model), "parent": None, "max_model_len": self.context}]
             return {"object": "list", "data": cards + [{"id": a, "parent": self.name} for a in self.adapters]}
         known = {COMPLETIONS, *([GENERATE] if self.scale_out else [])}
         known |= {LORA, "/v1/unload_lora_adapter"} if self.lora else set()

@@ -1,6 +1,7 @@
 """Workflows whose answers come from servers."""
 
 import os
+import shutil
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -61,6 +62,31 @@ def test_a_run_whose_servers_are_lost_is_saved_and_goes_on_with_others(tiny_mode
     one, other = final(whole), final(broken)
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert len(read_jsonl(broken / "metrics.jsonl")) == 3
+
+
+def test_a_server_of_another_model_of_the_same_shape_keeps_its_weights(tiny_model, tmp_path, data, serve):
+    base, twin = tiny_model("llama"), shutil.copytree(tiny_model("llama"), tmp_path / "twin")
+    other = VllmStub(tiny_model("llama", seed=1))
+    before = other.policy
+    settings = settings_of(base, data, tmp_path / "run", steps=1)
+    with pytest.raises(TutelageError, match=rf"serves {other.model}, not {base}"):
+        tt.improve(replace(settings, rollouts=serve(other)))
+    assert other.policy is before
+    tt.improve(replace(settings, rollouts=serve(VllmStub(twin))))  # the same weights under another name
+
+
+@pytest.mark.parametrize("rank", long_except([0], [0, 2]))
+def test_rollouts_ahead_from_our_own_server(tiny_model, tmp_path, data, rank):
+    """Every token is of a version that --staleness 1 allows, and has the log-probability of that version."""
+    base, lora = tiny_model("llama"), config.Lora(rank=rank)
+    with tt.serve(model=base, port=0, weight_updates=True) as server:
+        tt.improve(settings_of(base, data, tmp_path / "run", lora=lora, rollouts=server.url, staleness=1, steps=4))
+    rows = read_jsonl(tmp_path / "run" / "metrics.jsonl")
+    assert len(rows) == 4
+    assert all(0 <= row["staleness/mean"] <= row["staleness/max"] <= 1 for row in rows)
+    fresh = [row["sampler/kl"] for row in rows if row["staleness/max"] == 0]
+    assert fresh
+    assert max(fresh) < 1e-6
 
 
 def test_a_resumed_run_may_leave_its_servers(tiny_model, tmp_path, data, serve):

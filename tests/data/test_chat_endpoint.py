@@ -14,6 +14,7 @@ from served import choices, serving
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import CHARACTERS, Endpoint, EndpointReply, PaidEndpoint, Prices, Usage
 from tutelage.data.records import Message, user
+from tutelage.data.transport import Transport, Unanswered
 
 QUESTION = (Message("system", "Be brief."), *user("Why?"))
 
@@ -69,6 +70,16 @@ def test_what_lasts_is_told_after_the_last_attempt():
     with serving(lambda body, number: 503) as served, pytest.raises(TutelageError, match=told):
         endpoint(served.url, retries=2).ask(QUESTION)
     assert len(served.asked) == 3
+
+
+def test_what_a_server_may_have_received_is_not_repeated_on_request():
+    once = Transport("The server", retries=2, wait=0.0, repeats=False)
+    with serving(lambda body, number: 503) as served:
+        with pytest.raises(Unanswered, match="did not answer after 1 attempt"):
+            once.post(served.url, {})
+        assert len(served.asked) == 1
+    with pytest.raises(Unanswered, match="did not answer after 3 attempts"):
+        once.post(served.url, {})
 
 
 def test_a_server_that_names_a_time_is_given_it():

@@ -14,7 +14,7 @@ from tutelage.models.policy import Policy
 from tutelage.rollout import server
 from tutelage.rollout.colocated import ColocatedGenerator
 from tutelage.rollout.distributed import dealt_generator, shared_generator
-from tutelage.rollout.generator import Generator
+from tutelage.rollout.generator import Generator, RolloutError
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prefetch import Ahead
 from tutelage.rollout.vocabulary import ModelVocabulary
@@ -38,12 +38,12 @@ def training_generator(
     if settings.rollouts == COLOCATED:
         return _colocated_generator(policy, sampling, run.ranks)
     return shared_generator(
-        lambda: _trained_elsewhere(settings, policy, sampling, run.path, ahead), run.ranks, policy.gathered_to_save
+        lambda: _trained_elsewhere(settings, policy, sampling, run, ahead), run.ranks, policy.gathered_to_save
     )
 
 
 def _trained_elsewhere(
-    settings: RolloutServers, policy: Policy, sampling: config.Sampling, out: Path, ahead: Ahead
+    settings: RolloutServers, policy: Policy, sampling: config.Sampling, run: Run, ahead: Ahead
 ) -> Generator:
     """Return the generator that queries the servers and sends them the weights of the policy."""
     staleness = ahead.staleness
@@ -51,12 +51,14 @@ def _trained_elsewhere(
     if how == "disk":
         _refuse_untied(policy, "--sync disk", "Use --sync lora, or other targets.")
     save = policy.save if how == "lora" else policy.save_whole
-    folder = Path(settings.sync_folder) if settings.sync_folder else out / WEIGHTS
+    folder = Path(settings.sync_folder) if settings.sync_folder else run.path / WEIGHTS
     probe = server.Probe(policy, sampling.temperature)
     direct = server.nccl_handover(policy) if how == "nccl" else None
     weights = server.WeightSync(how, save, folder, probe, keep=staleness + 1, wait=not staleness, direct=direct)
     for each in servers:
         handover = weights.handover(each)
+        if not (handover.adapters or run.start):
+            _refuse_other_model(each, policy, probe)
         if staleness and not (handover.adapters or each.api.labels):
             raise TutelageError(
                 f"The server {each.url} does not report which weights wrote a token, which --staleness needs. "
@@ -65,6 +67,21 @@ def _trained_elsewhere(
     # two threads must not use one tokenizer
     vocabulary = ModelVocabulary(copy.deepcopy(policy.tokenizer), tuple(policy.end_ids))
     return ahead.of(server.ServerGenerator(servers, vocabulary, weights, device=policy.device))
+
+
+def _refuse_other_model(each: server.RolloutServer, policy: Policy, probe: server.Probe) -> None:
+    """Refuse to replace the weights of a server of another model, which may have the same shape: neither the name of
+    the server's model nor its log-probabilities are those of the policy."""
+    path = str(getattr(policy.model.config, "_name_or_path", ""))
+    if {each.model, each.source} & {path, *(path[place + 1 :] for place, sign in enumerate(path) if sign == "/")}:
+        return
+    try:
+        probe.check(each)
+    except RolloutError as error:
+        raise TutelageError(
+            f"The server {each.url} serves {each.source}, not {path}, and would lose its weights. Start a server with "
+            f"the policy's model. ({error})"
+        ) from error
 
 
 def _colocated_generator(policy: Policy, sampling: config.Sampling, ranks: Ranks) -> Generator:

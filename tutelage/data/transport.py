@@ -38,11 +38,12 @@ class HttpRefusal(TutelageError):
 
 
 class _Failure(Exception):
-    """Transient failure of a request; the server asks to wait for `wait` seconds."""
+    """Transient failure of a request; the server asks to wait for `wait` seconds. `sent` is false if no connection was
+    made, so that the server cannot have received anything."""
 
-    def __init__(self, reason: str, wait: float = 0.0) -> None:
+    def __init__(self, reason: str, wait: float = 0.0, *, sent: bool = True) -> None:
         super().__init__(reason)
-        self.wait = wait
+        self.wait, self.sent = wait, sent
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Transport:
     """Seconds before the first retry; doubled for each further one."""
     busy: frozenset[int] = BUSY
     """Retryable statuses."""
+    repeats: bool = True
+    """Whether a request is repeated that the server may have received; one that it cannot have received always is."""
 
     def get(self, address: str) -> Any:
         """JSON at an address. Raises the errors of `post`."""
@@ -89,8 +92,10 @@ class Transport:
                 return self._attempt(address, send)
             except _Failure as latest:
                 failure = latest
+                if failure.sent and not self.repeats:
+                    break
         raise Unanswered(
-            f"{self.name} did not answer after {counted(self.retries + 1, 'attempt')}: {failure}. Is it running?"
+            f"{self.name} did not answer after {counted(attempt + 1, 'attempt')}: {failure}. Is it running?"
         ) from failure
 
     def close(self) -> None:
@@ -113,7 +118,8 @@ class Transport:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise InvalidAddress(address) from error
         except httpx.HTTPError as error:  # unreachable, disconnected, or too slow
-            raise _Failure(str(error) or type(error).__name__) from error
+            sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            raise _Failure(str(error) or type(error).__name__, sent=sent) from error
         if not response.is_success:
             reason = reason_of(response)
             failure = f"status {response.status_code}, {reason}"

@@ -1,5 +1,7 @@
 """Weights on their way to servers: they arrive, or it is said why not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import vllm_stub
@@ -105,6 +107,14 @@ def test_a_folder_that_the_server_does_not_see_is_named(serve, tiny_model, tmp_p
     elsewhere = lambda path: type(path)("/elsewhere") / path.name  # noqa: E731
     monkeypatch.setattr(vllm_stub, "Path", lambda path: elsewhere(tmp_path.__class__(path)))
     with pytest.raises(RolloutError, match=f"It has to read {tmp_path}/.*--sync-folder"):
+        sync.push(fleet, 0)
+
+
+def test_a_server_that_died_is_tried_again_before_it_is_given_up(serve, tiny_model, tmp_path):
+    (server,), _ = serve({}, retries=3)
+    dead = replace(server, connection=replace(server.connection, url="http://127.0.0.1:9"))
+    sync, fleet = sync_of(policy_of(tiny_model("llama")), "disk", tmp_path), Fleet([dead])
+    with pytest.raises(RolloutError, match=r"No rollout server is left.*did not answer after 4 attempts"):
         sync.push(fleet, 0)
 
 

@@ -27,14 +27,14 @@ class Connection:
         return self.transport.post(self.url + path, body)
 
     def command(self, path: str, body: Mapping[str, object] | None = None) -> None:
-        """Send a command whose response has no content, without retries, because a partial effect must not be
-        repeated."""
+        """Send a command whose response has no content."""
         self.transport.text(self.url + path, body or {})
 
     @property
     def once(self) -> "Connection":
-        """The same connection without retries, for which every status but success is a refusal."""
-        return replace(self, transport=replace(self.transport, retries=0, busy=frozenset()))
+        """The same connection for requests that must not have an effect twice: what the server may have received is not
+        repeated, and every status but success is a refusal."""
+        return replace(self, transport=replace(self.transport, repeats=False, busy=frozenset()))
 
 
 @dataclass(frozen=True)

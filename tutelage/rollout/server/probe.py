@@ -72,10 +72,13 @@ class Probe:
         def generate(request: TokenRequest) -> list[TokenResponse]:
             return server.api.generate(server.connection, replace(request, model=server.model, adapter=adapter))
 
-        self.compare(f"The server {server.url}", generate)
+        self.compare(f"The server {server.url}", generate, server.kind.logprobs_flag)
 
-    def compare(self, sampler: str, generate: Callable[[TokenRequest], list[TokenResponse]]) -> None:
-        """`check` of any sampler; `sampler` is the subject of the message."""
+    def compare(
+        self, sampler: str, generate: Callable[[TokenRequest], list[TokenResponse]], logprobs_flag: str = ""
+    ) -> None:
+        """`check` of any sampler; `sampler` is the subject of the message, `logprobs_flag` its flag for the
+        log-probabilities of sampling."""
         rollout = self._rollout(generate)
         with torch.no_grad():
             ours = self.policy.scores(rollout, temperature=self.temperature).logp
@@ -83,7 +86,7 @@ class Probe:
         if nats > self.tolerance:
             raise RolloutError(
                 f"{sampler} gives its tokens log-probabilities that are up to {nats:.2g} nats from the "
-                f"policy's, where {self.tolerance:g} is allowed. {self._cause(rollout)}"
+                f"policy's, where {self.tolerance:g} is allowed. {self._cause(rollout, logprobs_flag)}"
             )
 
     def _rollout(self, generate: Callable[[TokenRequest], list[TokenResponse]]) -> Rollout:
@@ -94,14 +97,12 @@ class Probe:
         return assemble(PromptTokens((prompt,), ("probe",)), responses, pad=0, device=self.policy.device)
 
     @torch.no_grad()
-    def _cause(self, rollout: Rollout) -> str:
+    def _cause(self, rollout: Rollout, logprobs_flag: str) -> str:
         logp, tokens = rollout.logp[rollout.mask], rollout.response[rollout.mask]
         raw = self.policy.logits(rollout, temperature=1.0).float().log_softmax(-1)
         if float((raw.gather(-1, tokens[:, None]).squeeze(-1) - logp).abs().max()) <= self.tolerance:
-            return (
-                f"They are those before the temperature of {self.temperature:g} (raw ones). Start the server with "
-                "--logprobs-mode processed_logprobs."
-            )
+            remedy = f"Start the server with {logprobs_flag}" if logprobs_flag else "Ask it for those of sampling"
+            return f"They are those before the temperature of {self.temperature:g} (raw ones). {remedy}."
         whole = self.policy.logits(rollout, temperature=self.temperature).float().log_softmax(-1)
         if cut := truncation(logp.cpu(), whole.cpu(), tokens.cpu()):
             return (

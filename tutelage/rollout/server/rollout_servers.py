@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import KEY
@@ -24,34 +24,42 @@ TIMEOUT = 1800.0
 
 
 @dataclass(frozen=True)
+class ServerKind:
+    """Capabilities of a kind of server: its weight transfers, and its flags for a longer context and for the
+    log-probabilities of sampling ("" if it has none)."""
+
+    name: str
+    handovers: tuple[Handover, ...] = ()
+    context_flag: str = ""
+    logprobs_flag: str = ""
+
+
+VLLM = ServerKind("vLLM", (LoraHandover(), DiskHandover()), "--max-model-len", "--logprobs-mode processed_logprobs")
+SGLANG = ServerKind("SGLang", (SglangLoraHandover(), SglangDiskHandover()), "--context-length")
+TUTELAGE = ServerKind(
+    "tutelage",
+    (LoraHandover(needs="--weight-updates"), DiskHandover(needs="--weight-updates", after_failure="", pause="wait")),
+)
+OTHER = ServerKind("a server of completions")
+
+
+@dataclass(frozen=True)
 class RolloutServer:
-    """Detected server: its API, its weight transfers, its release, the model it serves and its context in tokens
-    (None if unreported)."""
+    """Detected server: its kind, its API, its release, the model it serves, the place that the model was loaded from,
+    and its context in tokens (None if unreported)."""
 
     connection: Connection
+    kind: ServerKind
     api: Api
-    handovers: tuple[Handover, ...]
     release: str
     model: str
+    source: str
     context: int | None = None
 
     @property
     def url(self) -> str:
         """Address of the server."""
         return self.connection.url
-
-
-@dataclass(frozen=True)
-class ServerKind:
-    """Capabilities of a kind of server."""
-
-    name: str
-    handovers: tuple[Handover, ...] = field(default=())
-
-
-VLLM = ServerKind("vLLM", (LoraHandover(), DiskHandover()))
-SGLANG = ServerKind("SGLang", (SglangLoraHandover(), SglangDiskHandover()))
-OTHER = ServerKind("a server of completions")
 
 
 def addresses(rollouts: str) -> tuple[str, ...]:
@@ -95,15 +103,15 @@ def _found(connection: Connection) -> RolloutServer:
     except InvalidAddress as error:
         raise _no_address(connection.url) from error
     except HttpRefusal as error:
-        raise TutelageError(f"{error} --rollouts takes the addresses of vLLM or SGLang servers.") from error
+        raise TutelageError(f"{error} --rollouts takes the addresses of vLLM, SGLang or tutelage serve.") from error
     data = models.get("data") if isinstance(models, dict) else None
     cards = [card for card in data or () if isinstance(card, dict) and "id" in card]
     base = next((card for card in cards if not card.get("parent")), None)
     if base is None:
         raise TutelageError(f"The server {connection.url} lists no model at /v1/models.")
-    return RolloutServer(
-        connection, _api(connection, kind), kind.handovers, release, str(base["id"]), base.get("max_model_len")
-    )
+    name = str(base["id"])
+    source = str(base.get("root") or name)
+    return RolloutServer(connection, kind, _api(connection, kind), release, name, source, base.get("max_model_len"))
 
 
 def _kind(connection: Connection) -> tuple[ServerKind, str]:
@@ -116,6 +124,8 @@ def _kind(connection: Connection) -> tuple[ServerKind, str]:
                 raise
         else:
             release = str(about.get("version", "of unknown release"))
+            if release.startswith(f"{TUTELAGE.name} "):
+                return TUTELAGE, release
             return kind, release if " " in release else f"{kind.name} {release}"  # others give a name too
     return OTHER, OTHER.name
 

@@ -68,7 +68,8 @@ class ServerGenerator:
 
     def _rollout(self, prompts: PromptTokens, n: int, sampling: config.Sampling, seed: int) -> Rollout:
         for server in self.fleet.live:
-            place = f"the server {server.url} has {{}} (--max-model-len)"
+            flag = f" ({server.kind.context_flag})" if server.kind.context_flag else ""
+            place = f"the server {server.url} has {{}}{flag}"
             check_room(prompts, sampling.max_new_tokens, server.context, place)
         ends = StopCondition(self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop, torch.device("cpu"))
         adapter = "" if self.weights is None else self.weights.adapter

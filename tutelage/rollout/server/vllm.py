@@ -151,6 +151,9 @@ class DiskHandover:
     adapters: bool = False
     needs: str = "VLLM_SERVER_DEV_MODE=1"
     after_failure: str = "Restart it: the weights that it had are gone."
+    pause: str = "keep"
+    """Mode of the pause without `wait`: vLLM continues running requests with the new weights; a server that cannot
+    finishes them, with "wait"."""
 
     def is_possible(self, connection: Connection) -> bool:
         """Whether the server has the development routes."""
@@ -159,7 +162,7 @@ class DiskHandover:
     def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
         """Pause, load the weights, set their version, and resume."""
         once = connection.once
-        once.command(f"/pause?mode={'wait' if wait else 'keep'}")
+        once.command(f"/pause?mode={'wait' if wait else self.pause}")
         try:
             body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
             once.command("/collective_rpc", body)

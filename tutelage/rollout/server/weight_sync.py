@@ -45,7 +45,7 @@ class WeightSync:
 
     def handover(self, server: RolloutServer) -> Handover:
         """Weight transfer for a server. Raises TutelageError, with the required options, if there is none."""
-        offered = (one for one in server.handovers if one.adapters == (self.how == "lora"))
+        offered = (one for one in server.kind.handovers if one.adapters == (self.how == "lora"))
         handover = self.direct or next(offered, None)
         if handover is None:
             raise TutelageError(
