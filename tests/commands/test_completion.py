@@ -3,13 +3,16 @@
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands import line as cli
 from tutelage.commands.completion import commands, script
+from tutelage.commands.dpo.settings import LOSSES
 from tutelage.commands.table import COMMANDS
+from tutelage.core.preferences import PREFERENCE_LOSSES
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,12 @@ def test_every_command_and_command_is_known(known):
         (["collect", "init", "--engine", "p"], "plain"),
         (["collect", "serve", "--answ"], ""),
         (["improve", "--out", ""], ""),
+        (["improve", "--recipe", "gr"], "grpo"),
+        (["distill", "--recipe", "reverse"], "reverse_kl"),
+        (["dpo", "--loss", "o"], "orpo"),
+        (["export", "--to", ""], "verl openrlhf gguf"),
+        (["collect", "init", "--kind", "r"], "ranking"),
+        (["plan", "sft", "--gpu", "h1"], "h100"),
         (["completion", ""], "bash zsh fish"),
         (["sft", "--lora.ra"], "--lora.rank"),
     ],
@@ -80,6 +89,16 @@ def test_every_flag_and_value_is_in_every_script(known, shell):
         for flag in flags:
             assert all(name.removeprefix("--") in text for name in flag.names)
             assert " ".join(flag.choices) in text
+
+
+def test_the_losses_are_those_of_the_table():
+    assert tuple(PREFERENCE_LOSSES) == LOSSES
+
+
+def test_a_script_is_written_without_torch():
+    imports = "import sys; from tutelage.commands.completion import script"
+    code = f"{imports}; script(['bash']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.mark.parametrize("words", [[], ["tcsh"], ["bash", "zsh"]])

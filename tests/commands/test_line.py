@@ -17,8 +17,11 @@ from offenders import for_each
 
 import tutelage.commands
 from tutelage.base.config import Checkpoints, Lora, Model, Optimiser, Sampling, to_mapping
+from tutelage.base.config.flags import settings_below
+from tutelage.base.config.hints import field_texts
 from tutelage.commands import line as cli
 from tutelage.commands import table
+from tutelage.commands.completion import settings_by_command
 from tutelage.commands.table import Command, find
 from tutelage.people.operations import AMENDMENTS, GRANTS
 
@@ -186,11 +189,12 @@ def test_ctrl_c_is_130_and_a_defect_keeps_its_traceback(pretend: Any) -> None:
         run("pretend --model x --out crash")
 
 
-@pytest.mark.parametrize("words", [["-m"], ["-u", "-m"]], ids=["buffered", "unbuffered"])
-def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
+@pytest.mark.parametrize("words", ["--help", "recipes", "collect --help", "completion bash", "sft --help"])
+@pytest.mark.parametrize("options", [["-m"], ["-u", "-m"]], ids=["buffered", "unbuffered"])
+def test_a_reader_that_leaves_is_no_error(options: list[str], words: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, *words, "tutelage", "--help"]
+    command = [sys.executable, *options, "tutelage", *words.split()]
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env={"PYTHONUNBUFFERED": ""})
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
@@ -230,6 +234,40 @@ def test_a_terminal_without_the_letters_shows_what_it_can() -> None:
 def test_a_connection_that_breaks_is_a_defect_like_any_other(pretend: Any) -> None:
     with pytest.raises(BrokenPipeError):
         run("pretend --model x --out socket")
+
+
+@pytest.mark.parametrize(
+    ("command", "required"),
+    [("improve", ["--out", "--model", "--prompts", "--reward"]), ("serve", ["--model"]), ("demo", [])],
+)
+def test_help_begins_with_what_is_required(
+    command: str, required: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(f"{command} --help") == 0
+    page = capsys.readouterr().out
+    named = re.search(r"^Required: (.*)\.$", page, re.MULTILINE)
+    assert (named[1].split(", ") if named else []) == required
+    outside = [flag for flag in required if flag != "--model"]  # that is in the box of its section
+    assert re.findall(r"^\W*?(--[a-z][\w.-]*)", page.partition("--help")[2], re.MULTILINE)[: len(outside)] == outside
+    (tmp_path / "c.toml").write_text('out = "runs/x"\nprompts = "p.jsonl"\n')
+    if command == "improve":
+        run(f"improve --config {tmp_path / 'c.toml'} --help")
+        assert "Required: --model, --reward.\n" in capsys.readouterr().out
+
+
+@for_each(list(settings_by_command().items()))
+def test_help_has_no_line_breaks_of_the_source(
+    command: tuple[str, ...],
+    classes: tuple[type[Any], ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = classes[0]
+    monkeypatch.setenv("COLUMNS", "2000")
+    assert run(" ".join([*command, "--help"])) == 0
+    page = capsys.readouterr().out
+    texts = {field.key: field_texts(field.owner)[field.name] for field in settings_below(settings)}
+    assert [key for key, text in texts.items() if text[:130] not in page] == []
 
 
 @pytest.mark.parametrize("words", ["--help", "-h", "help"])

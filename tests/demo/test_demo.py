@@ -17,21 +17,27 @@ from tutelage.commands.line import main
 from tutelage.demo.rounds import tutoring
 
 SMALL = replace(
-    tutoring.QUICK,
+    tutoring.TutoringScale(),
     corpus_tokens=60_000,
     shape=Shape(vocabulary=800, hidden=32, layers=2, heads=2, context=192),
     demonstrations=200,
+    train_prompts=120,
+    answers=2,
+    pairs=1,
+    overlap=2,
+    raters=6,
+    reward_epochs=2.0,
     ppo_steps=3,
     ppo_batch=16,
     answer_tokens=32,
     test_prompts=24,
 )
-"""The scale of --quick, in a few seconds."""
+"""A scale that takes a few seconds."""
 STAGES = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
 
 
 def words(out: Path) -> list[str]:
-    return ["demo", "--quick", "--out", str(out)]
+    return ["demo", "--out", str(out)]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
     """The folder of a finished round, and what it printed."""
     out, told = tmp_path_factory.mktemp("demo") / "round", StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tutoring, "QUICK", SMALL)
+        patch.setattr(tutoring, "TutoringScale", lambda: SMALL)
         with redirect_stdout(told):
             assert main(words(out)) == 0
         yield out, told.getvalue()

@@ -1,12 +1,17 @@
-"""Recipes by name. To add an algorithm, add its file and a line here."""
+"""Recipes by name. To add an algorithm, add its file and a line here.
+
+Names are available without torch, for completion."""
 
 import importlib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
-from tutelage.algorithms.recipe import Recipe
 from tutelage.base.errors import TutelageError
 from tutelage.base.lazy import LazyTable
+
+if TYPE_CHECKING:
+    from tutelage.algorithms.recipe import Recipe
 
 FILES: Mapping[str, tuple[str, ...]] = {
     "reinforce": ("reinforce",),
@@ -35,18 +40,20 @@ FILES: Mapping[str, tuple[str, ...]] = {
 `PPO_KL_STOP` of its file."""
 
 
-RECIPES: LazyTable[Recipe] = LazyTable(
+RECIPES: "LazyTable[Recipe]" = LazyTable(
     {name: (f"tutelage.algorithms.{file}", name.upper()) for file, names in FILES.items() for name in names}
 )
 """All recipes of the package by name."""
 
 
-def recipe_named(name: str) -> Recipe:
+def recipe_named(name: str) -> "Recipe":
     """The recipe with this name, or a custom one as `module:NAME`.
 
     Raises TutelageError, with similar names, if there is none.
     """
     if ":" in name:
+        from tutelage.algorithms.recipe import Recipe
+
         recipe = imported(name)
         if not isinstance(recipe, Recipe):
             raise TutelageError(f"{name} is a {type(recipe).__name__}, not a Recipe.")

@@ -8,6 +8,7 @@ A script contains the names of the version that wrote it, so that completion doe
 completed as a file name.
 """
 
+import importlib
 import itertools
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,18 @@ from tutelage.commands.table import COMMANDS
 if TYPE_CHECKING:
     from tutelage.base.config.flags import Flag
 
+VALUES: Mapping[str, str] = {
+    "recipe": "tutelage.algorithms.registry:RECIPES",
+    "recipes": "tutelage.algorithms.registry:RECIPES",
+    "about": "tutelage.algorithms.registry:RECIPES",
+    "loss": "tutelage.commands.dpo.settings:LOSSES",
+    "kind": "tutelage.people.kinds:KINDS",
+    "language": "tutelage.people.languages.catalogue:LANGUAGES",
+    "mail-language": "tutelage.people.languages.catalogue:LANGUAGES",
+    "gpu": "tutelage.engines.plans.hardware:GPUS",
+}
+"""Collections of the usual values of flags that take others too, or check theirs later. None of them imports torch, so
+that a shell starts at once."""
 Commands = Mapping[tuple[str, ...], "list[Flag]"]
 """Flags by command: ("sft",), ("collect", "init"), ..."""
 
@@ -40,9 +53,19 @@ def commands() -> Commands:
 
     parallel = {command.name for command in COMMANDS if command.parallel}
     return {
-        command: _merged(map(flags_of, settings)) + ([Flag(("--processes",))] if command[0] in parallel else [])
+        command: list(map(_with_values, _merged(map(flags_of, settings))))
+        + ([Flag(("--processes",))] if command[0] in parallel else [])
         for command, settings in settings_by_command().items()
     }
+
+
+def _with_values(flag: "Flag") -> "Flag":
+    """Return a flag with its usual values as choices, if `VALUES` has them."""
+    place = None if flag.choices else VALUES.get(flag.names[0].removeprefix("--"))
+    if place is None:
+        return flag
+    module, _, name = place.partition(":")
+    return flag._replace(choices=tuple(getattr(importlib.import_module(module), name)))
 
 
 def settings_by_command() -> dict[tuple[str, ...], tuple[type[Any], ...]]:

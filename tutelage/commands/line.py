@@ -68,7 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except TutelageError as error:
         return _refuse(error, words)
-    except SystemExit as stopped:  # invalid flags, already reported
+    except SystemExit as stopped:
+        if isinstance(stopped.__context__, BrokenPipeError):  # rich found that its reader is gone
+            return 141
+        # else the flags are invalid, which is reported already
         if stopped.code and words and processes.world_rank() == 0:
             print(f"See {page_of_command(words[0])}", file=sys.stderr)
         raise

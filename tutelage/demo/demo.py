@@ -33,8 +33,6 @@ class DemoSettings(EngineSettings):
     interrupted one is resumed."""
     seed: int = 0
     """Seed of the world, the raters and the training."""
-    quick: bool = False
-    """Small smoke test, about a minute on the tutoring world; too small to learn much."""
     dtype: config.DtypeName = "float32"
     """Precision of matrix products: float32, bf16, or auto, which selects bf16 for SmolLM2 if this machine supports
     it."""
@@ -53,7 +51,7 @@ def main(settings: DemoSettings) -> int:
 
     out = settings.out or FOLDERS[settings.world]
     with remarks(quiet=settings.quiet):
-        summary = run_round(_round(settings, out), " --quick" if settings.quick else "")
+        summary = run_round(_round(settings, out))
     report = write_report(out)
     if not settings.quiet:
         print_demo(out, summary, report)
@@ -61,14 +59,14 @@ def main(settings: DemoSettings) -> int:
 
 
 def _round(settings: DemoSettings, out: Path) -> "DemoRound":
-    """Round of the world, at full or quick scale."""
+    """Round of the world."""
     from tutelage.demo.rounds import real, tutoring
     from tutelage.demo.rounds.round import RoundPlace
 
     place = RoundPlace(out, settings.seed, settings.quiet, settings.engine, settings.dtype)
     if settings.world == "real":
-        return real.real(place, real.QUICK if settings.quick else real.RealScale())
-    return tutoring.tutoring(place, tutoring.QUICK if settings.quick else tutoring.TutoringScale())
+        return real.real(place, real.RealScale())
+    return tutoring.tutoring(place, tutoring.TutoringScale())
 
 
 def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:

@@ -1,7 +1,8 @@
 """`tutelage lab`: experiments on the demonstration's world, each with a page and data."""
 
 import importlib
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,13 +24,20 @@ class ExperimentSettings:
     """Output folder, with a subfolder per experiment. Finished cells are skipped."""
     seed: int = 0
     """Random seed."""
-    quick: bool = False
-    """Small smoke test; too small for meaningful results."""
     quiet: bool = False
     """Print only the findings."""
 
     def __post_init__(self) -> None:
         a_seed(self)
+
+    def sized(self, size: Any) -> Any:
+        """Return the size of the experiment, changed by settings of its own."""
+        return size
+
+    @property
+    def own_flags(self) -> tuple[str, ...]:
+        """Flags of settings of its own, for the command that repeats it."""
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +65,25 @@ class Overoptimisation(LabSettings):
     and the KL penalty (Gao et al. 2022)."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Recipes(LabSettings):
-    """All recipes at equal tokens, with several seeds: gold by KL and by time."""
+    """Recipes at equal tokens, with three seeds: gold by KL and by time."""
+
+    recipes: tuple[str, ...] = ()
+    """Recipes to compare, by name or as module:NAME; if omitted, all of `tutelage recipes`."""
+
+    def sized(self, size: Any) -> Any:
+        """Return the size with these recipes. Raises TutelageError if there is no such recipe."""
+        from tutelage.algorithms.registry import recipe_named
+
+        for name in self.recipes:
+            recipe_named(name)
+        return replace(size, names=tuple(dict.fromkeys(self.recipes)) or size.names)
+
+    @property
+    def own_flags(self) -> tuple[str, ...]:
+        """The recipes, if not all."""
+        return ("--recipes", *self.recipes) if self.recipes else ()
 
 
 class Credit(ExperimentSettings):
@@ -84,20 +109,20 @@ def main(settings: ExperimentSettings) -> int:
 
     name = next(name for name, kind in SUBCOMMANDS.items() if type(settings) is kind)
     experiment: Experiment[Any] = importlib.import_module(f"tutelage.demo.lab.{name}").EXPERIMENT
-    quick, quiet = settings.quick, settings.quiet
+    size, quiet = settings.sized(experiment.size), settings.quiet
     with remarks(quiet=quiet):
         start = None
         if isinstance(settings, LabSettings) and settings.from_:
             start = find(Path(settings.from_), settings.engine)
         elif isinstance(settings, LabSettings):
-            start = make(settings.out / "world", seed=settings.seed, quick=quick, quiet=quiet, engine=settings.engine)
+            start = make(settings.out / "world", seed=settings.seed, quiet=quiet, engine=settings.engine)
         page, report = experiment.conduct(
             settings.out / name,
             start,
-            experiment.quick if quick else experiment.full,
+            size,
             seed=settings.seed,
             quiet=quiet,
-            command=f"tutelage lab {name} --seed {settings.seed}{' --quick' if quick else ''}",
+            command=shlex.join(("tutelage", "lab", name, "--seed", str(settings.seed), *settings.own_flags)),
         )
     print("\n".join(f"- {finding}" for finding in page.findings))
     print(f"\n{report}")

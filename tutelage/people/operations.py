@@ -6,10 +6,7 @@ is shown once; exports are implemented separately for each interface. Functions 
 when called.
 """
 
-import ast
 import dataclasses
-import inspect
-import textwrap
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +14,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
+from tutelage.base.config.hints import field_texts
 from tutelage.people.grants import Credential, NewInvitation, NewToken, NewWebhook, Right
 from tutelage.people.recruitment import Recruitment
 from tutelage.people.selection import Selection
@@ -62,7 +60,7 @@ class Operation(Generic[Settings]):
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """The fields of the settings."""
-        hints, texts = get_type_hints(self.settings), _texts(self.settings)
+        hints, texts = get_type_hints(self.settings), field_texts(self.settings)
         return tuple(
             Parameter(
                 field.name,
@@ -172,20 +170,6 @@ def _plain(hint: Any) -> Any:
     """The type without None."""
     members = [member for member in get_args(hint) if member is not types.NoneType]
     return members[0] if type(None) in get_args(hint) and len(members) == 1 else hint
-
-
-def _texts(settings: type) -> dict[str, str]:
-    """The docstrings of the fields of a dataclass, on one line each."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
-    assert isinstance(tree, ast.ClassDef)
-    return {
-        statement.target.id: " ".join(str(below.value.value).split())
-        for statement, below in zip(tree.body, tree.body[1:], strict=False)
-        if isinstance(statement, ast.AnnAssign)
-        and isinstance(statement.target, ast.Name)
-        and isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-    }
 
 
 RECRUIT = Amendment(

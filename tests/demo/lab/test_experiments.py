@@ -13,17 +13,20 @@ from remarks import collected
 from tiers import long_except
 
 from tutelage.base.errors import TutelageError
+from tutelage.demo.lab import recipes
 from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.start import Start, find
 from tutelage.demo.laboratory import SUBCOMMANDS
 
 SHORT = {"steps": 3, "answers": 8, "tested": 8, "every": 1}
+OWN = "tutelage.algorithms.grpo:GRPO"
 CHANGES: dict[str, dict[str, Any]] = {
     "kl": {"coefs": (1.0,), "plan": Climb(**SHORT)},
     "estimators": {"shares": (1.0, 2.0), "answers": 64, "batches": 4, "plan": Climb(recipe="rloo", **SHORT)},
     "advantages": {"prompts": 3, "batches": 2, "cells": 2, "pool": 16, "epochs": 1},
-    "recipes": {"names": ("reinforce", "grpo"), "plan": Climb(**SHORT | {"steps": 9, "lr": 3e-3}, tokens=400)},
+    "recipes": {"seeds": 2, "names": ("reinforce", OWN), "plan": Climb(**SHORT | {"steps": 9, "lr": 3e-3}, tokens=400)},
     "overoptimisation": {
+        "answers": 3, "ensemble": 2,
         "pairs": (16, 40), "epochs": (1.0, 1.0), "remedied": 16, "prompts": 3, "samples": 8, "test_pairs": 12,
         "coefs": (1.0,), "plan": Climb(set=("penalty=none",), **SHORT),
     },
@@ -40,7 +43,7 @@ class Conducted(NamedTuple):
 
 def conduct(name: str, folder: Path, start: Start, told: list[str]) -> tuple[Any, Path]:
     experiment = import_module(f"tutelage.demo.lab.{name}").EXPERIMENT
-    size = replace(experiment.quick, **CHANGES[name])
+    size = replace(experiment.size, **CHANGES[name])
     with collected(told):
         return experiment.conduct(folder, start, size, seed=0, quiet=True, command="tutelage lab")
 
@@ -82,6 +85,14 @@ def test_an_experiment_leaves_data_figures_findings_and_a_page_and_is_not_done_t
     assert page_again == page
     for path, written in times.items():
         assert path.stat().st_mtime_ns == written or path.name.endswith(".lock"), path
+
+
+def test_own_recipes_are_compared_with_those_of_the_package() -> None:
+    settings = SUBCOMMANDS["recipes"](recipes=("grpo", OWN, "grpo"))
+    assert settings.sized(recipes.EXPERIMENT.size).names == ("grpo", OWN)
+    assert settings.own_flags == ("--recipes", "grpo", OWN, "grpo")
+    with pytest.raises(TutelageError, match="no recipe named 'grpoo'"):
+        SUBCOMMANDS["recipes"](recipes=("grpoo",)).sized(recipes.EXPERIMENT.size)
 
 
 def test_a_cell_of_other_settings_or_another_start_is_refused(

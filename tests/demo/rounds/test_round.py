@@ -13,7 +13,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.sample.run import sample
 from tutelage.demo.rounds import round as rounds
 from tutelage.demo.rounds.round import DemoRound, RoundPlace, Stage, Story, run_stages
-from tutelage.demo.rounds.tutoring import QUICK, tutoring
+from tutelage.demo.rounds.tutoring import TutoringScale, tutoring
 
 STORY = Story("A round", "what it is about", "tutelage round")
 
@@ -159,7 +159,7 @@ def judged(folder: Path) -> dict[str, str]:
 
 def a_round(folder: Path) -> DemoRound:
     tiny.save("llama", folder / "sft" / "model", words={"chat": True, "pad": tiny.PAD})
-    scale = replace(QUICK, corpus_tokens=100, demonstrations=5, train_prompts=20, answers=4, pairs=2, answer_tokens=8)
+    scale = TutoringScale(corpus_tokens=100, demonstrations=5, train_prompts=20, answers=4, pairs=2, answer_tokens=8)
     return tutoring(RoundPlace(folder, 0, quiet=True), scale)
 
 

@@ -1,6 +1,7 @@
 """Settings from command-line flags, on top of a file, on top of the defaults; tyro parses the flags."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import tyro
 
 from tutelage.base.config.aliases import aliases, note_old_name, used_aliases
 from tutelage.base.config.files import read_mapping, read_onto
-from tutelage.base.config.hints import section_of, settable
+from tutelage.base.config.hints import default_of, field_texts, is_section, section_of, settable
 from tutelage.base.config.mapping import overlay
 from tutelage.base.config.sections import SHORT_FORMS, Rates
 from tutelage.base.errors import TutelageError
@@ -38,15 +39,54 @@ def settings_from(settings: type[Any], words: Sequence[str], *, prog: str, epilo
         return tyro.cli(
             settings,
             prog=prog,
-            description=_description(settings, short),
+            description=_description(settings, defaults, short),
             args=[_expanded(word, short) for word in _present_flags(settings, flags)],
             default=defaults,
-            config=(tyro.conf.HelptextFromCommentsOff,),  # every field has a docstring
+            registry=_REGISTRY,
         )
     except SystemExit as stop:
         if epilogue and not stop.code:
             print(f"\n{epilogue}\n")
         raise
+
+
+_REGISTRY = tyro.constructors.ConstructorRegistry()
+
+
+@_REGISTRY.struct_rule
+def _required_first(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
+    """Read a class of settings in the order of its help: required settings, and sections with some, come first. The
+    texts of the fields are paragraphs, without the line breaks of the source."""
+    if not is_section(info.type):
+        return None
+    hints, given = get_type_hints(info.type, include_extras=True), isinstance(info.default, info.type)
+    fields = [
+        tyro.constructors.StructFieldSpec(
+            field.name,
+            hints[field.name],
+            getattr(info.default, field.name) if given else _default(field),
+            helptext=functools.partial(_text_of, info.type, field.name),
+        )
+        for field in settable(info.type)
+    ]
+    fields.sort(key=lambda field: not _is_open(field.default))
+    return tyro.constructors.StructConstructorSpec(info.type, tuple(fields))
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    default = default_of(field)
+    return tyro.MISSING if default is dataclasses.MISSING else default
+
+
+def _text_of(settings: type[Any], name: str) -> str:
+    return field_texts(settings).get(name, "")
+
+
+def _is_open(value: object) -> bool:
+    """Whether a setting, or one of a section, is required and has no value."""
+    if dataclasses.is_dataclass(value):
+        return any(_is_open(getattr(value, field.name)) for field in settable(type(value)))
+    return value is tyro.MISSING
 
 
 def _take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -106,15 +146,28 @@ def _expanded(word: str, short: dict[str, str]) -> str:
     return short.get(name, name) + equals + value
 
 
-def _description(settings: type[Any], short: dict[str, str]) -> str:
+def _description(settings: type[Any], defaults: object, short: dict[str, str]) -> str:
+    needed = [
+        next((name for name, full in short.items() if full == flag), flag) for flag in _open_flags(settings, defaults)
+    ]
     lines = [
-        inspect.getdoc(settings) or "",
+        "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(settings) or "").split("\n\n")),
         "",
+        *([f"Required: {', '.join(needed)}.", ""] if needed else []),
         "With --config FILE, settings come from a TOML file or from the config.json of a run; flags win.",
-        *(f"{name} is short for {full}." for name, full in short.items()),
+        *([f"{', '.join(short)} are short for {', '.join(short.values())}."] if short else []),
         *_rates(settings),
     ]
     return "\n".join(lines)
+
+
+def _open_flags(settings: type[Any], defaults: object) -> Iterator[str]:
+    """Yield the flags of required settings without a value."""
+    for field in settings_below(settings):
+        *sections, _ = field.key.split(".")
+        owner = functools.reduce(lambda piece, section: getattr(piece, section, None), sections, defaults)
+        if field.flags and getattr(owner, field.name, None) is tyro.MISSING:
+            yield field.flags[0]
 
 
 def _rates(settings: type[Any]) -> Iterator[str]:

@@ -1,8 +1,12 @@
 """Validation of settings against type hints: a value has exactly the type of its hint, or an error names what is
 expected."""
 
+import ast
 import dataclasses
 import difflib
+import functools
+import inspect
+import textwrap
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +34,23 @@ def is_section(hint: Any) -> bool:
 def default_of(field: "dataclasses.Field[Any]") -> Any:
     """Return the default of a field, `dataclasses.MISSING` for a required one."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+@functools.cache
+def field_texts(cls: type) -> Mapping[str, str]:
+    """Return the texts of the fields of a dataclass and its bases, on one line each: those below the fields, or their
+    metadata "text" in a class that was made without source."""
+    texts = {field.name: str(field.metadata["text"]) for field in settable(cls) if "text" in field.metadata}
+    for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        if inspect.get_annotations(base).keys() <= texts.keys():
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for statement, below in zip(tree.body, tree.body[1:], strict=False):
+            match statement, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = " ".join(text.split())
+    return texts
 
 
 class Reader(NamedTuple):

@@ -4,9 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING, Any
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
@@ -38,7 +36,7 @@ def settings_of(
 
 
 def _field(parameter: Parameter, *, amends: bool) -> tuple[str, Any, Any]:
-    """Return the name of a flag, its type with its help, and its default."""
+    """Return the name of a flag, its type, and its default with its help."""
     kind: Any = Path if parameter.file else parameter.type
     text = f"{'File: ' if parameter.file else ''}{parameter.text}"
     default = None if amends or parameter.required else parameter.default
@@ -49,7 +47,7 @@ def _field(parameter: Parameter, *, amends: bool) -> tuple[str, Any, Any]:
         text += f" [default: {usual}]" if usual else ""
     kind = kind | None if default is None else kind
     field = dataclasses.field(default=default, metadata={"text": text})
-    return parameter.flag, Annotated[kind, tyro.conf.arg(help=text)], field
+    return parameter.flag, kind, field
 
 
 def given_values(settings: CollectSettings) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import StudySettings, study_address
 
+LOSSES = ("dpo", "cdpo", "robust", "ipo", "hinge", "slic", "kto", "orpo", "simpo")
+"""Names of `core.preferences.PREFERENCE_LOSSES`, without torch."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DpoSettings(StudySettings, RoundSettings, BatchSettings):

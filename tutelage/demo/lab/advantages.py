@@ -92,9 +92,6 @@ class AdvantagesSize:
     epochs: int = 3
 
 
-QUICK = AdvantagesSize(prompts=8, batches=3, cells=2, pool=64, epochs=1)
-
-
 @dataclass(frozen=True)
 class Seed:
     """Seed of the samples."""
@@ -268,8 +265,7 @@ def _sketched(
 
 
 EXPERIMENT = Experiment(
-    full=AdvantagesSize(),
-    quick=QUICK,
+    size=AdvantagesSize(),
     cells=cells,
     page=lambda done, size, command: advantages_page.page(done, command, plain=PLAIN, true=TRUE),
 )

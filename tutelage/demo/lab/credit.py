@@ -163,8 +163,7 @@ def _one_decision(size: CreditSize, folder: Path) -> Mapping[str, Any]:
 
 
 EXPERIMENT = Experiment(
-    full=CreditSize(),
-    quick=CreditSize(games=20, group=3),
+    size=CreditSize(),
     cells=cells,
     page=lambda done, size, command: credit_page.page(done, command),
 )

@@ -51,11 +51,6 @@ class EstimatorsSize:
     plan: Climb = Climb(recipe="rloo", steps=40)  # noqa: RUF009 - frozen
 
 
-QUICK = EstimatorsSize(
-    shares=(0.5, 1.0), answers=64, batches=3, plan=Climb(recipe="rloo", steps=6, answers=16, tested=32, every=5)
-)
-
-
 @dataclass(frozen=True)
 class Measuring:
     """Settings of a measurement."""
@@ -191,8 +186,7 @@ def _gradients(setting: ExperimentSetting[EstimatorsSize], plan: Measuring, fold
 
 
 EXPERIMENT = Experiment(
-    full=EstimatorsSize(),
-    quick=QUICK,
+    size=EstimatorsSize(),
     cells=cells,
     page=lambda done, size, command: estimators_page.page(done, size.coef, size.plan, command),
 )

@@ -284,10 +284,9 @@ class ExperimentSetting(Generic[S]):
 
 @dataclass(frozen=True)
 class Experiment(Generic[S]):
-    """Experiment: its cells and its page as functions of its size, and two sizes."""
+    """Experiment: its cells and its page as functions of its size."""
 
-    full: S
-    quick: S
+    size: S
     cells: Callable[[ExperimentSetting[S]], list[Cell]]
     page: Callable[[Sequence[CellResult], S, str], LabPage]
 

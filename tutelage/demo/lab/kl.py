@@ -48,12 +48,6 @@ class KlSize:
     plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2"), steps=50, answers=64)  # noqa: RUF009 - frozen
 
 
-QUICK = KlSize(
-    coefs=(0.1, 2.0),
-    plan=Climb(set=("update.epochs=2", "update.minibatches=2"), steps=10, answers=16, tested=48, every=5),
-)
-
-
 def cells(setting: ExperimentSetting[KlSize]) -> list[Cell]:
     """The SFT model, then a policy for each coefficient."""
     plan = replace(setting.size.plan, seed=setting.seed)
@@ -286,4 +280,4 @@ def _table(done: Sequence[CellResult]) -> LabTable:
     return LabTable("The final policies, on held-out prompts", columns, tuple(rows))
 
 
-EXPERIMENT = Experiment(full=KlSize(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(size=KlSize(), cells=cells, page=page)

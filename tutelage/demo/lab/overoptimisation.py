@@ -84,20 +84,6 @@ class OveroptimisationSize:
         return tuple(2**k for k in range(self.samples.bit_length()) if 2**k <= self.samples)
 
 
-QUICK = OveroptimisationSize(
-    pairs=(50, 200),
-    epochs=(1.0, 1.0),
-    answers=3,
-    test_pairs=40,
-    ensemble=2,
-    remedied=50,
-    coefs=(0.2,),
-    prompts=6,
-    samples=16,
-    plan=Climb(set=FREE, steps=8, answers=16, tested=32, every=4),
-)
-
-
 @dataclass(frozen=True)
 class ProxyJudge:
     """Reward model to train: the first `pairs` of the pairs, and its replicate."""
@@ -373,8 +359,7 @@ def _climbing(setting: ExperimentSetting[OveroptimisationSize], name: str, title
 
 
 EXPERIMENT = Experiment(
-    full=OveroptimisationSize(),
-    quick=QUICK,
+    size=OveroptimisationSize(),
     cells=cells,
     page=lambda done, size, command: overoptimisation_page.page(done, size.pairs, size.remedied, size.plan, command),
 )

@@ -1,4 +1,4 @@
-"""All recipes at equal tokens, with several seeds."""
+"""Recipes at equal tokens, with several seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from statistics import fmean, variance
 from typing import Any
 
 from tutelage.algorithms.recipe import NaturalStep
-from tutelage.algorithms.registry import RECIPES
+from tutelage.algorithms.registry import RECIPES, recipe_named
 from tutelage.base.nouns import counted
 from tutelage.base.number_text import duration, number
 from tutelage.demo.lab.climbing import Climb, Goal, climb
@@ -39,13 +39,6 @@ class RecipesSize:
     plan: Climb = Climb(steps=200, tokens=40_000, tested=160, every=1000)  # noqa: RUF009 - frozen
 
 
-QUICK = RecipesSize(
-    names=("reinforce", "trpo", "ppo", "rloo", "remax", "dapo"),
-    seeds=2,
-    plan=Climb(steps=20, answers=16, tokens=2000, tested=32, every=1000),
-)
-
-
 def cells(setting: ExperimentSetting[RecipesSize]) -> list[Cell]:
     """One run per recipe and seed, seed by seed."""
     size = setting.size
@@ -57,7 +50,7 @@ def cells(setting: ExperimentSetting[RecipesSize]) -> list[Cell]:
 
 
 def _changes(name: str) -> tuple[str, ...]:
-    critic = RECIPES[name].critic
+    critic = recipe_named(name).critic
     return (f"critic.warmup={WARMUP}",) if critic is not None and critic.warmup > WARMUP else ()
 
 
@@ -72,7 +65,7 @@ def _cell(setting: ExperimentSetting[RecipesSize], name: str, plan: Climb) -> Ce
 
 def family(name: str) -> str:
     """Family of a recipe, in a word."""
-    recipe = RECIPES[name]
+    recipe = recipe_named(name)
     if isinstance(recipe.update, NaturalStep):
         return "natural gradient"
     if recipe.critic is not None:
@@ -136,7 +129,7 @@ def page(done: Sequence[CellResult], size: RecipesSize, command: str) -> LabPage
     ranked = results(done, {name: family(name) for name in size.names})
     seeds = len(done) // len(size.names)
     return LabPage(
-        title="All recipes at equal tokens",
+        title="Recipes at equal tokens",
         question=(
             f"Every recipe from the same SFT model, with {counted(size.plan.tokens, 'sampled token')} and "
             f"{counted(seeds, 'seed')} each: what gold is reached, at what distance, in what time?"
@@ -245,4 +238,4 @@ def _table(ranked: Sequence[RecipeResult]) -> LabTable:
     return LabTable("Every recipe", columns, rows)
 
 
-EXPERIMENT = Experiment(full=RecipesSize(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(size=RecipesSize(), cells=cells, page=page)

@@ -15,7 +15,7 @@ from tutelage.data.formats import load_prompts
 from tutelage.data.records import Split
 from tutelage.data.worlds import gold
 from tutelage.demo.rounds.round import ROUND, RoundPlace, Story, run_stages
-from tutelage.demo.rounds.tutoring import GOLD, QUICK, TutoringScale, tutoring
+from tutelage.demo.rounds.tutoring import GOLD, TutoringScale, tutoring
 from tutelage.models.policy import Policy
 from tutelage.rewards.factory import make_reward
 from tutelage.rewards.function import FunctionReward
@@ -87,14 +87,14 @@ def find(folder: Path, engine: config.EngineName = "auto") -> Start:
     return Start(folder, hashlib.sha256(made.encode()).hexdigest()[:16], asked.sampling, engine)
 
 
-def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.EngineName = "auto") -> Start:
+def make(folder: Path, *, seed: int, quiet: bool, engine: config.EngineName = "auto") -> Start:
     """Run the unfinished stages of the demonstration that the experiments require."""
-    round_ = tutoring(RoundPlace(folder, seed, quiet, engine), QUICK if quick else TutoringScale())
+    round_ = tutoring(RoundPlace(folder, seed, quiet, engine), TutoringScale())
     stages = [stage for stage in round_.stages() if stage.name in NEEDED]
     story = Story(
         title="The world of the laboratory",
         about="The models that the experiments begin with, made as the demonstration makes them.",
-        command=f"tutelage lab --seed {seed}{' --quick' if quick else ''}",
+        command=f"tutelage lab --seed {seed}",
     )
     run_stages(folder, story, stages)
     return find(folder, engine)

@@ -61,21 +61,6 @@ class RealScale:
     """Words and punctuation marks of unrelated text, on which perplexity is compared."""
 
 
-QUICK = RealScale(
-    judged_prompts=40,
-    answers=2,
-    pairs=1,
-    raters=4,
-    reward_batch=8,
-    steps=4,
-    batch=2,
-    answer_tokens=48,
-    test_prompts=24,
-    test_answers=1,
-    neutral_tokens=600,
-)
-
-
 def real(place: RoundPlace, scale: RealScale) -> DemoRound:
     """Round of this world in one place."""
     texts = Texts(judged_prompts=scale.judged_prompts, neutral_tokens=scale.neutral_tokens, seed=place.seed)

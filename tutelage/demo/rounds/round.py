@@ -295,11 +295,10 @@ class DemoRound:
         hold_study(place.folder / "judge", questions, raters, gold, self.judging, quiet=place.quiet)
 
 
-def run_round(round_: DemoRound, flags: str = "") -> dict[str, Any]:
-    """Run unfinished stages of a round, and write summary.json. Returns its content. `flags` end the command shown
-    in the report."""
+def run_round(round_: DemoRound) -> dict[str, Any]:
+    """Run unfinished stages of a round, and write summary.json. Returns its content."""
     out = round_.place.folder
-    story = replace(round_.story, command=f"{round_.story.command} {round_.place.flags()}{flags}")
+    story = replace(round_.story, command=f"{round_.story.command} {round_.place.flags()}")
     summary = summarise(out, run_stages(out, story, round_.stages()))
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return summary

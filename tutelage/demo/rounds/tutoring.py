@@ -63,23 +63,6 @@ class TutoringScale:
     """Held-out prompts of the evaluation."""
 
 
-QUICK = TutoringScale(
-    corpus_tokens=240_000,
-    shape=config.Shape(vocabulary=1600, hidden=64, layers=2, heads=2, context=192),
-    demonstrations=600,
-    train_prompts=120,
-    answers=2,
-    pairs=1,
-    overlap=2,
-    raters=6,
-    reward_epochs=2.0,
-    ppo_steps=10,
-    ppo_batch=32,
-    answer_tokens=64,
-    test_prompts=48,
-)
-
-
 def tutoring(place: RoundPlace, scale: TutoringScale) -> DemoRound:
     """Round of this world in one place."""
     pretraining, tuning = _pretrain(place, scale), _sft(place, scale)
