@@ -11,7 +11,7 @@
 # make bench-vllm  decoding beside vLLM's CPU build, in the environment of test-vllm
 # make docs    the documentation as a site, in build/docs: the reference is written from the code, the site is built in an environment
 #              of its own (DOCS=serve to look at it)
-# make pages   the files of the repository that are written from the code: docs/algorithms, tutelage/__init__.pyi
+# make pages   the files of the repository that are written from the code: docs/algorithms, tutelage/__init__.pyi, the badge
 # make lock    write pylock.toml: the versions of constraints.txt with their hashes, for every system
 # make quality experiments on a real chat model beside what was published (ARGS="--data pairs.jsonl"), for docs/results.md
 # make clean   remove the environment and the caches (of compiled kernels too), never the runs
@@ -152,6 +152,7 @@ docs: environment .docs/.ready
 pages: environment
 	$(BIN)/python scripts/interface.py
 	$(BIN)/python docs/algorithms/generate.py
+	$(BIN)/python scripts/address.py
 
 lock: environment
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) uv

@@ -1,4 +1,4 @@
-"""What a build does beside packing files: the README for PyPI, and compiled kernels.
+"""What a build does beside packing files: the README and the addresses for PyPI, and compiled kernels.
 
 Kernels are put into a wheel when HATCH_BUILD_HOOK_ENABLE_CUSTOM=true is set. Without it a wheel holds Python and
 sources alone and fits every machine. With it the wheel fits one system and machine, and any Python: the kernels know
@@ -6,6 +6,7 @@ nothing of Python.
 """
 
 import re
+import runpy
 import sys
 import sysconfig
 import tempfile
@@ -15,26 +16,31 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-REPOSITORY = "tutelage/tutelage"
 
-
-def with_addresses(text: str, tag: str) -> str:
-    """A Markdown page whose relative links and images are those of the repository at `tag`."""
+def with_addresses(text: str, repository: str, tag: str) -> str:
+    """A Markdown page whose relative links and images are those of the repository at `tag`; without a public address
+    of the repository, the texts of the links alone."""
     relative = r"(?!https?:|#)(?=[^)\s]+\))"
-    images = f"https://raw.githubusercontent.com/{REPOSITORY}/{tag}/"
+    if not repository:
+        text = re.sub(rf"!\[[^\]]*\]\({relative}[^)]*\)\n*", "", text)
+        return re.sub(rf"\[((?:!\[[^\]]*\]\([^)]*\)|[^\]])*)\]\({relative}[^)]*\)", r"\1", text)
+    images = f"{repository.replace('https://github.com', 'https://raw.githubusercontent.com')}/{tag}/"
     text = re.sub(rf"(!\[[^\]]*\]\(){relative}", rf"\g<1>{images}", text)
-    return re.sub(rf"(\]\(){relative}", rf"\g<1>https://github.com/{REPOSITORY}/blob/{tag}/", text)
+    return re.sub(rf"(\]\(){relative}", rf"\g<1>{repository}/blob/{tag}/", text)
 
 
-class ReadmeHook(MetadataHookInterface):
-    """Makes the README the description of the package."""
+class MetadataHook(MetadataHookInterface):
+    """Makes the README the description of the package, and names its addresses."""
 
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set `readme`."""
+        """Set `readme` and `urls`."""
+        repository = runpy.run_path(str(Path(self.root, "tutelage", "base", "version.py")))["REPOSITORY"]
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
-        metadata["readme"] = {"content-type": "text/markdown", "text": with_addresses(text, f"v{metadata['version']}")}
+        text = with_addresses(text, repository, f"v{metadata['version']}")
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+        metadata["urls"] = {"Source": repository, "Documentation": f"{repository}/tree/main/docs"} if repository else {}
 
 
 class KernelsHook(BuildHookInterface):

@@ -3,8 +3,10 @@
 import json
 import re
 import runpy
+import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from offenders import for_each
 
 import tutelage
 from bench.thresholds import compare
+from tutelage.base.version import REPOSITORY
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -68,22 +71,73 @@ def test_workflows_pin_actions_and_keep_no_credentials(file):
     assert all(step["with"]["persist-credentials"] is False for step in steps)
 
 
-def test_the_description_of_the_package_has_no_relative_links(monkeypatch):
-    """PyPI shows the README without the repository around it."""
+ADDRESS = "https://github.com/owner/name"
+
+
+@pytest.fixture
+def with_addresses(monkeypatch):
     pytest.importorskip("hatchling", reason="the hook is one of hatchling's")
     monkeypatch.syspath_prepend(ROOT)
     from hatch_build import with_addresses
 
+    yield with_addresses
     sys.modules.pop("hatch_build")
-    text = with_addresses((ROOT / "README.md").read_text(encoding="utf-8"), "v1")
+
+
+@pytest.mark.parametrize("repository", ["", ADDRESS])
+def test_the_description_of_the_package_has_no_relative_links(with_addresses, repository):
+    """PyPI shows the README without the repository around it."""
+    text = with_addresses((ROOT / "README.md").read_text(encoding="utf-8"), repository, "v1")
     assert re.findall(r"\]\((?!https?:|#)[^)]*\)", text) == []
-    raw, page = (
-        "https://raw.githubusercontent.com/tutelage/tutelage/v1",
-        "https://github.com/tutelage/tutelage/blob/v1",
-    )
-    assert with_addresses("[![a](b.svg)](c.md#d) ![e](f.png) [g](#h) [i](https://j)", "v1") == (
+
+
+def test_relative_links_lead_to_the_tag_or_are_their_texts(with_addresses):
+    text = "[![a](b.svg)](c.md#d) ![e](f.png) [g](#h) [i](https://j)"
+    raw, page = "https://raw.githubusercontent.com/owner/name/v1", f"{ADDRESS}/blob/v1"
+    assert with_addresses(text, ADDRESS, "v1") == (
         f"[![a]({raw}/b.svg)]({page}/c.md#d) ![e]({raw}/f.png) [g](#h) [i](https://j)"
     )
+    assert with_addresses("![e](f.png) [k](l.md) [g](#h) [i](https://j)", "", "v1") == " k [g](#h) [i](https://j)"
+
+
+WRITTEN = runpy.run_path(str(ROOT / "scripts" / "address.py"))["WRITTEN"]
+
+
+@for_each(list(WRITTEN.items()))
+def test_files_have_the_address_of_the_setting(name, written):
+    """They are as `make pages` writes them, and lose nothing when the address is set and taken back."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert written(text, REPOSITORY) == text
+    assert ADDRESS in written(text, ADDRESS)
+    assert written(written(text, ADDRESS), REPOSITORY) == text
+
+
+def test_no_other_file_has_an_address_of_the_repository():
+    """One setting holds it: what else needs it is made from it."""
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = []
+    for name in filter(None, files.split("\0")):
+        content = (ROOT / name).read_bytes() if (ROOT / name).is_file() else b""
+        if re.search(rb"github\.(com|io)/tutelage|tutelage\.github\.io", content):
+            named.append(name)
+    assert set(named) <= ({*WRITTEN, "tutelage/base/version.py"} if REPOSITORY else set())
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_pages_and_builds_without_an_address(tmp_path):
+    pytest.importorskip("hatchling")
+    build = "print(*WheelBuilder('.').build(directory=sys.argv[1], versions=['standard']))"
+    code = f"import sys; from hatchling.builders.wheel import WheelBuilder; {build}"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(done.stdout.split()[-1]) as wheel:
+        names = set(wheel.namelist())
+        metadata = wheel.read(next(name for name in names if name.endswith("METADATA"))).decode()
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert {f"tutelage/docs/{page}" for page in pages} <= names
+    assert "tutelage/commands/line.py" in names
+    assert [name for name in names if name.startswith("tutelage/docs/") and name.endswith(".py")] == []
+    assert ("Project-URL" in metadata) == bool(REPOSITORY)
 
 
 def test_the_badges_say_what_the_metadata_says():
@@ -92,7 +146,7 @@ def test_the_badges_say_what_the_metadata_says():
     claimed = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
     assert f"badge/Python-{claimed[0]}_to_{claimed[-1]}-" in badges
     assert f"badge/licence-{project['license'].replace('-', '--')}-" in badges
-    workflows = re.findall(r"actions/workflows/([\w.]+)", badges)
+    workflows = re.findall(r"actions/workflows/([\w.]+)", WRITTEN["README.md"](badges, ADDRESS))
     assert set(workflows) <= {file.name for file in WORKFLOWS}
 
 

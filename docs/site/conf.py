@@ -5,6 +5,7 @@ docs/, which lead to the repository.
 
 import posixpath
 import re
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from contents import CONTENTS, VISIBLE
 
 ROOT = Path(__file__).parents[2]
-REPOSITORY = "https://github.com/tutelage/tutelage"
-OUTSIDE = re.compile(r"(\]\()((?:\.\./)+[^)\s#]*)((?:#[^)\s]*)?\))")
-"""A Markdown link that goes up: what opens it, its path, its anchor."""
+REPOSITORY = runpy.run_path(str(ROOT / "tutelage" / "base" / "version.py"))["REPOSITORY"]
+OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)\s#]*)((?:#[^)\s]*)?)\)")
+"""A Markdown link that goes up: its text, its path, its anchor."""
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc="(?:https?:)?//[^"]*"
     |<link\b[^>]*\brel="(?:stylesheet|preload|icon)"[^>]*\bhref="(?:https?:)?//[^"]*"
@@ -46,7 +47,8 @@ html_static_path = ["static"]
 html_css_files = ["extra.css"]
 html_copy_source = False
 html_show_sphinx = False
-html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/"}
+if REPOSITORY:
+    html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/"}
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 highlight_language = "none"
@@ -65,19 +67,19 @@ def add_contents(app: Sphinx, page: str, text: list[str]) -> None:
 
 
 def lead_to_the_repository(app: Sphinx, page: str, text: list[str]) -> None:
-    """Give links to files outside docs/ their address in the repository. One to a file that is not there is a warning,
-    which ends the build."""
+    """Give links to files outside docs/ their address in the repository, or leave their texts if it has none. One to a
+    file that is not there is a warning, which ends the build."""
     folder = posixpath.dirname(f"docs/{page}")
 
     def address(found: re.Match[str]) -> str:
-        opening, link, rest = found.groups()
+        words, link, rest = found.groups()
         path = posixpath.normpath(posixpath.join(folder, link))
         if path.startswith("docs/"):
             return found.group()
         if not (ROOT / path).exists():
             log.warning("%s leads to no file", link, location=page)
         kind = "tree" if (ROOT / path).is_dir() else "blob"
-        return f"{opening}{REPOSITORY}/{kind}/main/{path}{rest}"
+        return f"[{words}]({REPOSITORY}/{kind}/main/{path}{rest})" if REPOSITORY else words
 
     text[0] = OUTSIDE.sub(address, text[0])
 

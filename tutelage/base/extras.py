@@ -45,7 +45,7 @@ EXTRAS = (
 class MissingExtra(TutelageError):
     """A library of an extra is not installed."""
 
-    page = "installation.md"
+    page = "installation"
 
 
 def missing(error: ModuleNotFoundError, subject: str) -> MissingExtra | None:

@@ -1,75 +1,111 @@
-"""Documentation page for an error: that of the module that raised it, or of the command."""
+"""Pages of the documentation, which travel with the package, and the page for an error: that of the module that raised
+it, or of the command."""
 
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
 from types import TracebackType
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.table import ALIASES, COMMANDS, find
 
-SITE = "https://github.com/tutelage/tutelage/blob/main/docs"
+INDEX = "README"
+"""Name of the page of a folder."""
 PAGES = {
-    "tutelage.algorithms": "algorithms/README.md",
-    "tutelage.commands.completion": "installation.md",
-    "tutelage.base.config.sections": "algorithms/README.md",
-    "tutelage.commands.collect": "collecting.md",
-    "tutelage.commands.collect.connections": "collecting_api.md",
-    "tutelage.commands.iterate": "collecting.md",
-    "tutelage.commands.study": "collecting.md",
-    "tutelage.commands.study_data": "collecting.md",
-    "tutelage.commands.study_creation": "collecting.md",
-    "tutelage.commands.watch": "collecting_api.md",
-    "tutelage.data": "data.md",
-    "tutelage.data.chat_endpoint": "rewards.md",
-    "tutelage.data.llm_judge": "rewards.md",
-    "tutelage.data.transport": "rewards.md",
-    "tutelage.engines.ranks": "howto/several_gpus.md",
-    "tutelage.engines.choose": "installation.md",
-    "tutelage.engines.cpu.native": "installation.md",
-    "tutelage.engines.gpu": "installation.md",
-    "tutelage.demo.lab": "lab/README.md",
-    "tutelage.models.gguf_reader": "installation.md",
-    "tutelage.people": "collecting.md",
-    "tutelage.people.recruitment": "howto/prolific.md",
-    "tutelage.people.grants": "collecting_api.md",
-    "tutelage.people.programs": "collecting_api.md",
-    "tutelage.people.store.api_tokens": "collecting_api.md",
-    "tutelage.people.store.webhooks": "collecting_api.md",
-    "tutelage.engines.plans": "scale.md",
-    "tutelage.report": "not_learning.md",
-    "tutelage.rewards": "rewards.md",
-    "tutelage.rollout.server": "servers.md",
-    "tutelage.rollout.server.teacher_server": "distillation.md",
-    "tutelage.rollout.serving": "serving.md",
-    "tutelage.stats": "raters.md",
-    "tutelage.train.run.folder": "reference/files.md",
-    "tutelage.train.run.trackers": "installation.md",
-    "tutelage.commands.distill": "distillation.md",
-    "tutelage.commands.plan": "scale.md",
-    "tutelage.commands.raters": "raters.md",
-    "tutelage.commands.serve": "serving.md",
-    "tutelage.commands.trust": "rewards.md",
-    "tutelage.commands.trust_measurement": "rewards.md",
+    "tutelage.algorithms": "algorithms",
+    "tutelage.commands.completion": "installation",
+    "tutelage.base.config.sections": "algorithms",
+    "tutelage.commands.collect": "collecting",
+    "tutelage.commands.collect.connections": "collecting_api",
+    "tutelage.commands.iterate": "collecting",
+    "tutelage.commands.study": "collecting",
+    "tutelage.commands.study_data": "collecting",
+    "tutelage.commands.study_creation": "collecting",
+    "tutelage.commands.watch": "collecting_api",
+    "tutelage.data": "data",
+    "tutelage.data.chat_endpoint": "rewards",
+    "tutelage.data.llm_judge": "rewards",
+    "tutelage.data.transport": "rewards",
+    "tutelage.engines.ranks": "howto/several_gpus",
+    "tutelage.engines.choose": "installation",
+    "tutelage.engines.cpu.native": "installation",
+    "tutelage.engines.gpu": "installation",
+    "tutelage.demo.lab": "lab",
+    "tutelage.models.gguf_reader": "installation",
+    "tutelage.people": "collecting",
+    "tutelage.people.recruitment": "howto/prolific",
+    "tutelage.people.grants": "collecting_api",
+    "tutelage.people.programs": "collecting_api",
+    "tutelage.people.store.api_tokens": "collecting_api",
+    "tutelage.people.store.webhooks": "collecting_api",
+    "tutelage.engines.plans": "scale",
+    "tutelage.report": "not_learning",
+    "tutelage.rewards": "rewards",
+    "tutelage.rollout.server": "servers",
+    "tutelage.rollout.server.teacher_server": "distillation",
+    "tutelage.rollout.serving": "serving",
+    "tutelage.stats": "raters",
+    "tutelage.train.run.folder": "reference/files",
+    "tutelage.train.run.trackers": "installation",
+    "tutelage.commands.distill": "distillation",
+    "tutelage.commands.plan": "scale",
+    "tutelage.commands.raters": "raters",
+    "tutelage.commands.serve": "serving",
+    "tutelage.commands.trust": "rewards",
+    "tutelage.commands.trust_measurement": "rewards",
 }
 """Pages by module that raises, or by a package that contains it."""
 
 
+def folder() -> Path:
+    """Return the folder of the pages: in the package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "docs"
+    return inside if inside.is_dir() else package.parent / "docs"
+
+
+def pages() -> Mapping[str, Path]:
+    """Return the files of all pages by name: `data`, `howto/prolific`, and `lab` for lab/README.md."""
+    root = folder()
+    names = ((file.relative_to(root).with_suffix("").as_posix(), file) for file in sorted(root.rglob("*.md")))
+    return {name.removesuffix(f"/{INDEX}"): file for name, file in names}
+
+
+def page_named(name: str) -> Path:
+    """Return the file of a page by its name, or by the end of one (`prolific` is howto/prolific).
+
+    Raises TutelageError, with similar names, if there is no such page, or more than one.
+    """
+    known = pages()
+    word = name.removesuffix(".md").removesuffix(f"/{INDEX}").removeprefix("docs/").strip("/")
+    if word in known:
+        return known[word]
+    ends = [each for each in known if each.rpartition("/")[2] == word]
+    if len(ends) == 1:
+        return known[ends[0]]
+    near = ends or get_close_matches(word, [*known, *(each.rpartition("/")[2] for each in known)], n=3)
+    near = list(dict.fromkeys(near))
+    guess = f"; did you mean {' or '.join(near)}?" if near else "."
+    raise TutelageError(f"There is no page {name!r}{guess} `tutelage docs` lists all of them.")
+
+
 def page_about(error: TutelageError, command: str = "") -> str:
-    """Return the address of the page that explains `error`, which ended `tutelage command`, or the command that prints
-    help.
+    """Return the command that shows the page about `error`, which ended `tutelage command`, or that prints help.
 
     The page is that of the error, else of the module that raised it, else of the command.
     """
     page = error.page or _page_of(_module_of(error.__traceback__))
-    return f"{SITE}/{page}" if page else page_of_command(command)
+    return f"tutelage docs {page}" if page else page_of_command(command)
 
 
 def page_of_command(command: str) -> str:
-    """Return the address of the page about a command; `tutelage COMMAND --help` if it has none, and `tutelage --help`
-    for an unknown command."""
+    """Return the command that shows the page about a command; `tutelage COMMAND --help` if it has none, and `tutelage
+    --help` for an unknown command."""
     name = ALIASES.get(command, command)
     if name not in (each.name for each in COMMANDS):
         return "tutelage --help"
     page = _page_of(find(name).module)
-    return f"{SITE}/{page}" if page else f"tutelage {name} --help"
+    return f"tutelage docs {page}" if page else f"tutelage {name} --help"
 
 
 def _module_of(traceback: TracebackType | None) -> str:

@@ -116,6 +116,12 @@ COMMANDS = (
         place="tutelage.demo.demo",
     ),
     Command(
+        name="docs",
+        group="Get started",
+        help="the pages of the documentation, here or in a browser",
+        examples=("", "data", "rlhf_in_one_sitting --open"),
+    ),
+    Command(
         name="recipes",
         group="Get started",
         help="list the reinforcement-learning recipes and their pieces",
