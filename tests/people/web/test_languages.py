@@ -109,7 +109,7 @@ def test_the_standard_question_and_consent_are_in_the_language_and_own_words_as_
     welcome = rater.get("/welcome").text
     assert "Welche Antwort ist besser?" in welcome
     assert "Sie sind frei." in welcome
-    assert '<div class="text" dir="auto"><h3>Rules</h3>' in welcome
+    assert '<div class="text" dir="auto"><h3 dir="ltr">Rules</h3>' in welcome
     present(world.store, world.study.id, Presentation("Which one is kinder?"))
     page = rater.get("/rate").text
     assert "Which one is kinder?" in page

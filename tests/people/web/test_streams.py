@@ -89,7 +89,7 @@ def test_pieces_go_out_as_they_come_and_the_turn_becomes_a_question(lite: Store)
     seen = show(lite, turn, models)
     assert texts(seen) == sides(turn, "One *says* <b>so</b>", "Two says: Why?")
     html = {event["side"]: event["html"] for event in seen if "html" in event}
-    assert html[turn.order.index(0)] == "<p>One <em>says</em> &lt;b&gt;so&lt;/b&gt;</p>\n"
+    assert html[turn.order.index(0)] == '<p dir="ltr">One <em>says</em> &lt;b&gt;so&lt;/b&gt;</p>\n'
     assert seen[-1] == {"ready": True}
     pieces = [e for e in seen if e.get("side") == turn.order.index(0) and ("text" in e or e.get("whole"))]
     assert len(pieces) >= 4  # not held back until the answer was complete

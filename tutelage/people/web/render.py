@@ -1,28 +1,24 @@
-r"""Model-written text as safe HTML.
+"""Model-written text as safe HTML.
 
-Markdown (raw HTML is escaped), then formulae, syntax highlighting and, last, the sanitiser, which lets only harmless
-elements and attributes pass. No external resources are loaded: an image becomes a note.
+Markdown (raw HTML is escaped), then formulae, syntax highlighting and the sanitiser, which lets only harmless elements
+and attributes pass. No external resources are loaded: an image becomes a note.
 
-Formulae (`$…$`, `$$…$$`, `\(…\)`, `\[…\]`) become MathML. latex2mathml does not escape the contents of `\text{…}`, so
-this module does; its output is still untrusted until it has been sanitised. Invalid or overlong formulae stay as
-written.
+Each block has the direction of its own first letter, as its attribute `dir`. Last, each character that is not seen but
+changes what is seen is shown by its number (`reveal`); `static/show.js` does the same with texts as they were written.
 """
 
 import re
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 import nh3
-from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from markdown_it.renderer import RendererHTML
-from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
-from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
-from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
@@ -30,87 +26,7 @@ from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
 from tutelage.people.languages import ENGLISH, Sentence, say
-
-LONGEST_FORMULA = 2_000
-MOST_LINES = 20
-_WORDS = re.compile(r"\\(text[a-z]*|mbox)\s*\{[^{}]*\}")
-
-InlineRule = Callable[[StateInline, bool], bool]
-BlockRule = Callable[[StateBlock, int, int, bool], bool]
-
-
-def maths(markdown: MarkdownIt) -> None:
-    """Markdown plugin for all four delimiters."""
-    markdown.use(
-        dollarmath_plugin,
-        allow_labels=False,
-        allow_space=False,
-        allow_digits=False,
-        double_inline=True,
-        renderer=lambda source, options: to_mathml(source, block=bool(options["display_mode"])),
-    )
-    markdown.inline.ruler.before("escape", "math_round", _between(r"\(", r"\)", "math_inline"))
-    markdown.inline.ruler.before("escape", "math_square", _between(r"\[", r"\]", "math_inline_double"))
-    markdown.block.ruler.before(
-        "fence", "math_square_block", _alone(r"\[", r"\]"), {"alt": ["paragraph", "blockquote", "list"]}
-    )
-
-
-def to_mathml(source: str, *, block: bool) -> str:
-    """A formula as MathML, or as code if the conversion fails. Not safe before sanitising."""
-    if len(source) <= LONGEST_FORMULA:
-        try:
-            escaped = _WORDS.sub(lambda words: words[0].replace("<", "&lt;"), source)
-            return convert(escaped, display="block" if block else "inline")
-        except Exception:  # the converter has no exception class of its own
-            pass
-    return f"<code>{escapeHtml(source)}</code>"
-
-
-def _between(opening: str, closing: str, kind: str) -> InlineRule:
-    def rule(state: StateInline, silent: bool) -> bool:
-        start = state.pos + len(opening)
-        if not state.src.startswith(opening, state.pos):
-            return False
-        end = state.src.find(closing, start, min(state.posMax, start + LONGEST_FORMULA + len(closing)))
-        if end <= start:
-            return False
-        if not silent:
-            token = state.push(kind, "math", 0)
-            token.content = state.src[start:end]
-        state.pos = end + len(closing)
-        return True
-
-    return rule
-
-
-def _alone(opening: str, closing: str) -> BlockRule:
-    """Rule for a formula that begins a line and may span several."""
-
-    def rule(state: StateBlock, first: int, last: int, silent: bool) -> bool:
-        start = state.bMarks[first] + state.tShift[first]
-        if not state.src.startswith(opening, start):
-            return False
-        line = first
-        while line < last and closing not in state.src[max(start + 2, state.bMarks[line]) : state.eMarks[line]]:
-            line += 1
-            if line - first > MOST_LINES:
-                return False
-        if line >= last:
-            return False
-        whole = state.src[start : state.eMarks[line]].rstrip()
-        if not whole.endswith(closing):
-            return False
-        if not silent:
-            token = state.push("math_block", "math", 0)
-            token.block = True
-            token.content = whole[len(opening) : -len(closing)]
-            token.map = [first, line + 1]
-        state.line = line + 1
-        return True
-
-    return rule
-
+from tutelage.people.web.formulae import FORMULA_CLASSES, maths
 
 LONG = Sentence("Shown as plain text, because it is very long.")
 LONGEST = 60_000
@@ -127,24 +43,31 @@ _INLINE = {"em", "strong", "s", "code", "a", "span", "sup", "sub"}
 _MATHS = {
     "math", "mrow", "mi", "mn", "mo", "mtext", "ms", "mspace", "msup", "msub", "msubsup", "mfrac", "msqrt", "mroot",
     "mover", "munder", "munderover", "mmultiscripts", "mtable", "mtr", "mtd", "mstyle", "mpadded", "mphantom",
-    "menclose",
 }  # fmt: skip
+_DIRECTED = {"p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "table", "th", "td"}
 _ATTRIBUTES = {
     "a": {"href", "title"},
-    "ol": {"start"},
+    **{name: {"dir"} for name in _DIRECTED},
+    "ol": {"start", "dir"},
+    "div": {"tabindex"},
     "math": {"display"},
     "mo": {"stretchy", "fence", "form", "accent"},
     "mi": {"mathvariant"},
+    "mtext": {"mathvariant"},
     "mover": {"accent"},
     "munder": {"accentunder"},
     "mfrac": {"linethickness"},
     "mstyle": {"displaystyle", "scriptlevel"},
-    "mtable": {"columnalign"},
+    "mspace": {"width"},
 }
+ALIGNMENTS = ("left", "center", "right")
 _CLASSES = {
     "span": {CODE_PREFIX + name for name in STANDARD_TYPES.values() if name} | {"not-shown"},
     "pre": {"code", "plain"},
     "p": {"not-shown"},
+    "div": {"table", "math"},
+    **{name: set(ALIGNMENTS) for name in ("th", "td")},
+    **FORMULA_CLASSES,
 }
 _formatter = HtmlFormatter(nowrap=True, classprefix=CODE_PREFIX)
 
@@ -154,12 +77,38 @@ def render(text: str, language: str = ENGLISH) -> str:
     """Safe HTML for Markdown, with notes in the given language. Pure; recent results are cached."""
     if len(text) > LONGEST or sum(map(text.count, MARKS)) > MOST_MARKS:
         return f'<p class="not-shown">{escapeHtml(say(LONG, language))}</p>{plain(text)}'
-    return sanitise(_markdown.render(text, {"language": language}))
+    return reveal(sanitise(_markdown.render(text, {"language": language})))
 
 
 def plain(text: str) -> str:
     """Safe HTML for plain text, character by character."""
-    return f'<pre class="plain">{escapeHtml(text)}</pre>'
+    return f'<pre class="plain">{reveal_text(text)}</pre>'
+
+
+def reveal_text(text: str) -> str:
+    """Plain text as safe HTML, each invisible character as its number."""
+    return reveal(escapeHtml(text))
+
+
+JOINED = "\u0590-\u08ff\u0900-\u109f\u1780-\u18af\u2600-\u27bf\ufe0f\U0001f000-\U0001faff"
+"""Characters of Arabic, Indic and South-East Asian scripts and emoji, which a joiner after them belongs to."""
+INVISIBLE = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f"
+)
+"""Controls, zero widths, directions and tags."""
+_REVEALED = re.compile(
+    '<(?:[^">]|"[^"]*")*>'  # a tag, which keeps what it has
+    f"|[{JOINED}][\u200c\u200d]|\U0001f3f4[\U000e0020-\U000e007f]+"  # spelling, and flags
+    f"|([{INVISIBLE}])"
+)
+
+
+def reveal(html: str) -> str:
+    """The HTML with each invisible character in its text shown by its number, U+202E for one; attributes remain."""
+    return _REVEALED.sub(
+        lambda match: f'<span class="invisible">U+{ord(match[1]):04X}</span>' if match[1] else match[0], html
+    )
 
 
 def sanitise(html: str) -> str:
@@ -199,6 +148,37 @@ def _image(renderer: RendererHTML, tokens: Sequence[Token], index: int, options:
     return f'<span class="not-shown">{escapeHtml(remark)}</span>'
 
 
+def _wrap_table(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+    tag = renderer.renderToken(tokens, index, options, env)
+    return f'<div class="table" tabindex="0">{tag}' if tokens[index].nesting > 0 else f"{tag}</div>"
+
+
+def _direct_blocks(state: StateCore) -> None:
+    """Give each block the direction of its first letter, and a cell a class for its alignment."""
+    opened: list[Token] = []
+    for token in state.tokens:
+        if token.nesting > 0:
+            opened.append(token)
+            alignment = str(token.attrs.pop("style", "")).removeprefix("text-align:")
+            if alignment in ALIGNMENTS:
+                token.attrSet("class", alignment)
+        elif token.nesting < 0:
+            opened.pop()
+        elif token.type == "inline":
+            texts = "".join(child.content for child in token.children or () if child.type == "text")
+            direction = direction_of(texts)
+            for block in opened if direction else ():
+                block.attrs.setdefault("dir", direction)
+
+
+def direction_of(text: str) -> str:
+    """rtl or ltr, by the first letter that has a direction; empty without one."""
+    return next((_DIRECTIONS[found] for found in map(unicodedata.bidirectional, text) if found in _DIRECTIONS), "")
+
+
+_DIRECTIONS = {"L": "ltr", "R": "rtl", "AL": "rtl"}
+
+
 def _lower_headings(state: StateCore) -> None:
     """Lower headings below the page's own: # becomes h3."""
     for token in state.tokens:
@@ -210,6 +190,9 @@ def _build() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
     markdown.use(maths)
     markdown.core.ruler.push("lower_headings", _lower_headings)
+    markdown.core.ruler.push("direct_blocks", _direct_blocks)
+    markdown.add_render_rule("table_open", _wrap_table)
+    markdown.add_render_rule("table_close", _wrap_table)
     markdown.add_render_rule("fence", _fence)
     markdown.add_render_rule("code_block", _fence)
     markdown.add_render_rule("image", _image)

@@ -1,16 +1,18 @@
 """Template filters that format numbers, times and codes in the reader's language."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import takewhile
 
 from babel.dates import format_skeleton
 from babel.numbers import format_decimal
+from markupsafe import Markup
 
 from tutelage.people.answers import FLAGS
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, catalogue, counted, say
 from tutelage.people.web.names import ACTIONS, DETAILS, subject_of
-from tutelage.people.web.render import plain
+from tutelage.people.web.render import reveal_text
 
 NOUNS: Mapping[str, Callable[[int], Sentence]] = {
     "answer": lambda n: counted("%(count)s answer", "%(count)s answers", count=n),
@@ -183,7 +185,23 @@ def spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-def filters(language: str) -> dict[str, Callable[..., str]]:
+EXCERPT = 90
+"""Characters of a response in the row of its item."""
+
+
+def excerpts(texts: Sequence[str]) -> tuple[str, ...]:
+    """The first characters of each text, or those from the word on in which the texts differ if that is further on."""
+    lines = [" ".join(text[: 20 * EXCERPT].split()) for text in texts]
+    common = "".join(same[0] for same in takewhile(lambda each: len(set(each)) == 1, zip(*lines, strict=False)))
+    begin = common.rfind(" ") + 1 if EXCERPT // 2 < len(common) < max(map(len, lines)) else 0
+    return tuple(_excerpt(line, begin) for line in lines)
+
+
+def _excerpt(line: str, begin: int) -> str:
+    return ("…" if begin else "") + line[begin : begin + EXCERPT] + ("…" if begin + EXCERPT < len(line) else "")
+
+
+def filters(language: str) -> dict[str, Callable[..., object]]:
     """The template filters for a language."""
     translated: dict[str, Callable[..., str]] = {
         "share": share,
@@ -202,4 +220,4 @@ def filters(language: str) -> dict[str, Callable[..., str]]:
         "flag": flagged,
     }
     spoken = {name: partial(each, language=language) for name, each in translated.items()}
-    return {**spoken, "spaced": spaced, "as_written": plain}
+    return {**spoken, "spaced": spaced, "excerpts": excerpts, "reveal": lambda text: Markup(reveal_text(text))}

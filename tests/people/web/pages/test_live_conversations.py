@@ -44,7 +44,7 @@ def test_a_turn_from_the_message_to_the_next(world: World) -> None:
         "conversation": None, "turn": 1, "turns": 2, "messages": [], "openings": ["Why *me*?"], "writing": None,
     }  # fmt: skip
     sent = say(browser).json()
-    assert sent["messages"][0]["html"] == "<p>Hello &lt;b&gt;you&lt;/b&gt;</p>\n"
+    assert sent["messages"][0]["html"] == '<p dir="ltr">Hello &lt;b&gt;you&lt;/b&gt;</p>\n'
     assert browser.next()["talk"]["writing"] == sent["turn"]
     events = heard(browser.get(f"/rate/turns/{sent['turn']}"))
     assert events[-1] == {"ready": True}

@@ -300,7 +300,8 @@ def test_practice_teaches_and_ends(lite: Store) -> None:
         assert question["training"]
         side = "left" if question["responses"][0]["text"].startswith("good") else "right"
         reply = browser.answer(question, side).json()
-        assert reply["feedback"] == {"expected": side, "right": True, "html": "<p>Because <em>good</em> is good.</p>\n"}
+        explanation = '<p dir="ltr">Because <em>good</em> is good.</p>\n'
+        assert reply["feedback"] == {"expected": side, "right": True, "html": explanation}
         assert reply["state"] == ("active" if number == 2 else "training")
     question = browser.next()["question"]
     assert not question["training"]

@@ -1,6 +1,7 @@
 // The answer as it stands in the form, and the form as an answer says.
 
 import { onward } from "./keys.js";
+import { folded } from "./show.js";
 import { gettext } from "./words.js";
 
 const SEPARATOR = " — ";
@@ -79,6 +80,8 @@ export class Form {
     if (answer.choice === "skip" && !answer.reason && !answer.flags.length) {
       return gettext("Say why it cannot be judged: choose a reason above, or write one.");
     }
+    const [letter] = answer.choice === "skip" ? [] : folded();
+    if (letter) return gettext("Show the rest of response %(letter)s first: the end counts too.", { letter });
     return this.additions.map((each) => each.missing()).find(Boolean) ?? "";
   }
 

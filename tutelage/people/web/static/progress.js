@@ -3,6 +3,9 @@
 import { make } from "./show.js";
 import { figure, gettext, ngettext } from "./words.js";
 
+/** Answers after which a rater who has no quota takes a break, and which the bar counts up to. */
+export const GOAL = 25;
+
 export class Progress {
   /**
    * @param {HTMLProgressElement} bar the element that shows it
@@ -38,15 +41,25 @@ export class Progress {
     this.tell();
   }
 
+  /** All answers of the rater, those on their way included. */
+  get answered() {
+    return this.counted ? Math.max(0, this.counted.answered + this.sum("answers")) : Number.NaN;
+  }
+
+  sum(name) {
+    return [...this.sent.values()].reduce((total, each) => total + each[name], 0);
+  }
+
   tell() {
     if (!this.counted) return;
     const { quota, practice } = this.counted;
-    const sum = (name) => [...this.sent.values()].reduce((total, each) => total + each[name], 0);
-    const answered = Math.max(0, this.counted.answered + sum("answers"));
-    const left = this.counted.left === null ? null : about(Math.max(0, this.counted.left - sum("questions")));
+    const { answered } = this;
+    const done = answered % GOAL;
+    const left = this.counted.left === null ? null : about(Math.max(0, this.counted.left - this.sum("questions")));
     if (practice) this.show(practice.answered, practice.all, practised(practice));
     else if (quota !== null && left === null) this.show(answered, quota, ofQuota(answered, quota));
     else if (!left) this.show(answered, left === null ? null : answered, given(answered));
+    else if (done + left > GOAL) this.show(done, GOAL, toBreak(done), `${given(answered)} · `);
     else this.show(answered, answered + left, remaining(left), `${given(answered)} · `);
   }
 
@@ -68,6 +81,9 @@ const ofQuota = (answered, quota) =>
   gettext("%(answered)s of %(quota)s", { answered: figure(answered), quota: figure(quota) });
 
 const given = (answered) => ngettext("%(count)s answered", "%(count)s answered", answered);
+
+const toBreak = (done) =>
+  gettext("%(done)s of %(goal)s until a break", { done: figure(done), goal: figure(GOAL) });
 
 const remaining = (left) => ngettext("about %(count)s left", "about %(count)s left", left);
 

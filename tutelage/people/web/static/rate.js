@@ -8,8 +8,8 @@ import { listen } from "./keys.js";
 import { left, sendFirst } from "./leaving.js";
 import { Talk } from "./live.js";
 import { Outbox } from "./outbox.js";
-import { Progress } from "./progress.js";
-import { mark, showQuestion, toggleEarlier, toggleRaw } from "./show.js";
+import { GOAL, Progress } from "./progress.js";
+import { foldLong, mark, showQuestion, toggleEarlier, toggleRaw, unfoldAll } from "./show.js";
 import { Spans } from "./spans.js";
 import { drop, durable, keys, put, take } from "./storage.js";
 import { gettext, ngettext } from "./words.js";
@@ -18,7 +18,6 @@ const find = (selector) => document.querySelector(selector);
 const screen = find("#screen");
 const { rater, item } = screen.dataset;
 const pageVersion = Number(screen.dataset.version);
-const BLOCK = 25;
 const RENEW_EVERY = 240_000;
 const AHEAD = 3; // questions that lie ready, for trains and slow networks
 const FRESH = 600_000; // a reservation that was not renewed for longer may have gone to somebody else
@@ -42,7 +41,6 @@ let retry = 0; // the timer of the next try
 let history = []; // {question, answer}, oldest first
 let place = 0; // where in the history we are while changing
 let changes = 0;
-let sinceBreak = 0;
 let stale = false; // the owner has changed the question: load the page again before asking on
 let proceed = () => {}; // what the button of the present pause does
 
@@ -154,6 +152,7 @@ function show(question, answer = null, { stay = false } = {}) {
   if (draft) form.fill(draft.answer);
   else if (answer) form.fill(answer);
   else form.clear();
+  if (!answer && !stay) foldLong(); // else the rater has read them
   changes = draft?.changes ?? 0;
   clock.start(draft ?? {});
   screen.dataset.question = question.id;
@@ -217,11 +216,11 @@ function pauseForError(error) {
 
 function pauseForBreak() {
   const done = ngettext(
-    "%(count)s more answer is done. Look out of a window for a while.",
-    "%(count)s more answers are done. Look out of a window for a while.",
-    BLOCK,
+    "You have given %(count)s answer. A short break keeps your judgement fresh.",
+    "You have given %(count)s answers. A short break keeps your judgement fresh.",
+    progress.answered,
   );
-  pause(gettext("Time for a moment away"), done, gettext("Go on"), next, true);
+  pause(gettext("Time for a break"), done, gettext("Go on"), next, true);
 }
 
 function teach(receipt, answer) {
@@ -260,6 +259,7 @@ async function submit() {
   if (missing || !current) {
     find("#hint").textContent = missing;
     find("#hint").hidden = !missing;
+    if (missing && form.verdict()) find(".unfold")?.scrollIntoView({ block: "center" });
     return;
   }
   const question = current;
@@ -280,9 +280,7 @@ async function submit() {
   if (item) return afterAdjudication(receipt);
   if (question.training) return afterTraining(receipt, answer);
   history.push({ question, answer: kept });
-  sinceBreak += gave;
-  if (sinceBreak >= BLOCK) {
-    sinceBreak = 0;
+  if (gave && progress.answered % GOAL === 0) {
     current = null;
     return pauseForBreak();
   }
@@ -466,6 +464,7 @@ function wire(part) {
       n: asked(() => form.enter(form.reasonPanel)),
       h: toggleEarlier,
       m: asked(() => spans?.active || toggleRaw()),
+      o: asked(unfoldAll),
       u: undo,
       ...(corrections ? { w: asked(() => writeBetter()) } : {}),
       ...(spans ? { e: asked(() => spans.toggle()) } : {}),
@@ -484,6 +483,10 @@ function wire(part) {
   find("#lesson-go").addEventListener("click", () => proceed());
   find("#open-keys").addEventListener("click", () => openDialog("#keys"));
   find("#open-guidelines").addEventListener("click", () => openDialog("#guidelines"));
+  const bar = find("#verdict"); // the focus stops above it
+  new ResizeObserver(() => {
+    document.documentElement.style.scrollPaddingBottom = `${bar.offsetHeight + 16}px`;
+  }).observe(bar);
   addEventListener("online", prefetch);
   addEventListener("pagehide", saveDraft);
   addEventListener("beforeunload", (event) => {

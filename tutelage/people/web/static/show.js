@@ -36,6 +36,47 @@ export function showComing(messages, places) {
   return cards.map((card) => card.querySelector(".text"));
 }
 
+const MOST_LINES = 100; // of a response that is shown whole
+
+/** Fold the responses that are longer, each with a button that opens it. */
+export function foldLong() {
+  for (const article of cards(".response")) {
+    const text = article.querySelector(".text");
+    if (text.scrollHeight <= MOST_LINES * parseFloat(getComputedStyle(text).lineHeight)) continue;
+    article.classList.add("folded");
+    const { letter } = article.dataset;
+    const button = make("button", "unfold", gettext("Show the rest of response %(letter)s", { letter }));
+    button.type = "button";
+    button.setAttribute("aria-expanded", "false");
+    button.append(" ", keyCap("o"));
+    button.addEventListener("click", () => unfold(article));
+    text.after(button);
+    text.addEventListener("focusin", () => unfold(article)); // a link or a table further down
+  }
+}
+
+/** The letters of the responses of which the end is folded away. */
+export const folded = () => cards(".folded").map((article) => article.dataset.letter);
+
+/** Open what is folded, and keep the place of the focus. */
+export function unfoldAll() {
+  for (const article of cards(".folded")) unfold(article);
+}
+
+const cards = (selector) =>
+  /** @type {HTMLElement[]} */ ([...document.querySelectorAll(`#responses ${selector}`)]);
+
+function unfold(article) {
+  const button = article.querySelector(".unfold");
+  const text = article.querySelector(".text");
+  article.classList.remove("folded");
+  if (button && document.activeElement === button) {
+    text.tabIndex = -1;
+    text.focus({ preventScroll: true });
+  }
+  button?.remove();
+}
+
 /** A conversation, every message with who wrote it. */
 export const turns = (messages) => messages.map((message) => turn(message, true));
 
@@ -92,10 +133,26 @@ function fill(element, text) {
     element.innerHTML = text.html;
     return;
   }
-  const pre = document.createElement("pre");
-  pre.className = "plain";
-  pre.textContent = text.text;
+  const pre = make("pre", "plain");
+  pre.append(...reveal(text.text));
   element.replaceChildren(pre);
+}
+
+const REVEALED =
+  // oxlint-disable-next-line no-control-regex, no-misleading-character-class
+  /[\u0590-\u08ff\u0900-\u109f\u1780-\u18af\u2600-\u27bf\ufe0f\u{1f000}-\u{1faff}][\u200c\u200d]|\u{1f3f4}[\u{e0020}-\u{e007f}]+|([\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e007f}])/gu;
+
+/** A text as nodes, each invisible character shown by its number, as in the HTML of the server (see render.py). */
+export function reveal(text) {
+  const nodes = [];
+  let seen = 0;
+  for (const match of text.matchAll(REVEALED)) {
+    if (!match[1]) continue;
+    const number = match[1].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    nodes.push(text.slice(seen, match.index), make("span", "invisible", `U+${number}`));
+    seen = match.index + match[1].length;
+  }
+  return [...nodes, text.slice(seen)];
 }
 
 function turn(message, named) {
@@ -137,6 +194,7 @@ function emptyCard(letter) {
   const article = /** @type {HTMLElement} */ (template.content.firstElementChild.cloneNode(true));
   const title = article.querySelector("h2");
   title.id = `response-${letter}`;
+  article.dataset.letter = letter;
   title.append(...lettered(letter));
   article.setAttribute("aria-labelledby", title.id);
   article.querySelector(".text").setAttribute("dir", "auto");

@@ -4,7 +4,7 @@
 // Marking is a mode: the cards show their texts as they were written, word by word, and the bar shows the categories.
 // Positions count code points, as the server does; a string of this language counts UTF-16 units.
 
-import { make, redraw } from "./show.js";
+import { make, redraw, reveal, unfoldAll } from "./show.js";
 import { figure, gettext } from "./words.js";
 
 const segmenter = "Segmenter" in Intl ? new Intl.Segmenter(undefined, { granularity: "word" }) : null;
@@ -89,6 +89,7 @@ export class Spans {
   begin() {
     if (this.training) return;
     this.active = true;
+    unfoldAll();
     this.form.element.classList.add("marking");
     this.palette.hidden = false;
     this.opener.setAttribute("aria-expanded", "true");
@@ -128,9 +129,10 @@ export class Spans {
     list.dir = "auto";
     let seen = 0;
     const elements = words.map(({ start, end }, number) => {
-      list.append(text.slice(seen, start));
+      list.append(...reveal(text.slice(seen, start)));
       seen = end;
-      const word = make("span", "word", text.slice(start, end));
+      const word = make("span", "word");
+      word.append(...reveal(text.slice(start, end)));
       word.setAttribute("role", "option");
       word.tabIndex = number === 0 ? 0 : -1;
       word.dataset.word = String(number);
@@ -344,7 +346,8 @@ export class Spans {
         const letter = "ABCDEF"[span.response];
         const words = [...(this.responses[span.response] ?? "")].slice(span.start, span.end).join("");
         const line = make("li", "");
-        const quoted = make("q", "", words.length > 60 ? `${words.slice(0, 60)}…` : words);
+        const quoted = make("q", "");
+        quoted.append(...reveal(words.length > 60 ? `${words.slice(0, 60)}…` : words));
         quoted.dir = "auto";
         const button = make("button", "", gettext("Take off"));
         button.type = "button";

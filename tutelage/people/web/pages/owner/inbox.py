@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from tutelage.people import close_notices, list_notices, reopen_notice
+from tutelage.people import close_notices, list_notices, list_questions, reopen_notice
 from tutelage.people.languages import Sentence
 from tutelage.people.web.call import Call, Refusal, record_number, see
 from tutelage.people.web.names import KINDS, SINGULAR
@@ -23,9 +23,12 @@ def table(call: Call) -> Response:
     notices = list_notices(
         call.store, call.here.id, kind=kind, closed=closed, limit=PAGE + 1, offset=(number - 1) * PAGE
     )
+    keys = {notice.item for notice in notices[:PAGE] if notice.item is not None}
+    questions = list_questions(call.store, call.here.id, keys=tuple(keys)) if keys else ()
     return call.page(
         "owner/inbox.html",
         notices=notices[:PAGE],
+        questions={question.key: question for question in questions},
         kind=kind or "",
         kinds=KINDS,
         singular=SINGULAR,
