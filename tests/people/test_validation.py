@@ -12,7 +12,7 @@ from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.recruitment import PLATFORMS, Recruitment, find_platform
 from tutelage.people.settings import Consent, Plan
 from tutelage.people.validation import FieldError, check_range, find_named
-from tutelage.people.vote_tables import MEANINGS, meaning_of
+from tutelage.people.vote_mapping import MEANINGS, meaning_of
 
 NUMBERS: dict[str, tuple[Callable[[float], object], float, tuple[str, ...]]] = {
     "overlap": (lambda value: Plan(overlap=value), 101, ("1", "100")),  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def test_what_has_the_name_is_found_and_an_unknown_name_is_told_what_is_known() 
     ("ask", "field", "known"),
     [
         (find_platform, "platform", PLATFORMS),
-        (meaning_of, "means", MEANINGS),
+        (meaning_of, "choice", MEANINGS),
         (find_kind, "kind", KINDS),
         (lambda name: Plan(policy=name), "policy", ("finish_first", "random", "priority")),
     ],

@@ -1,6 +1,7 @@
 """Foreign votes and ready pairs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ from tutelage.data.tables import Table, read_table
 from tutelage.people import Store, create_study, get_rater, list_questions, list_raters, list_votes, preferences, survey
 from tutelage.people.store.items import add_items
 from tutelage.people.vote_import import import_votes, pairs_to_judge
-from tutelage.people.vote_tables import Columns, meaning_of
+from tutelage.people.vote_mapping import VoteMapping, guess_mapping, meaning_of
 
 from .worlds import raters_of, work
 
-NAMED = Columns(model_a="model_a", model_b="model_b", time="timestamp", reason="why")
+NAMED = VoteMapping(model_a="model_a", model_b="model_b", time="timestamp", reason="why")
+PARTIAL = replace(NAMED, partial=True)
 HEADER = "prompt,model_a,model_b,completion_a,completion_b,preference,evaluator,timestamp,why\n"
 ROWS = """\
 Say hello,old,new,hi,hello there,b-is-better,anna,2023-05-19 13:11:45,kinder
@@ -37,15 +39,15 @@ def table(folder: Path, text: str = HEADER + ROWS) -> Table:
 
 def test_votes_of_another_tool_keep_their_meaning(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    came = import_votes(store, study.id, table(folder), NAMED, partial=True)
+    came = import_votes(store, study.id, table(folder), PARTIAL)
     assert (came.votes, came.revised, came.known, came.items, came.raters) == (4, 1, 0, 2, 2)
-    assert {reason: count for reason, (count, _) in came.dropped.items()} == {
+    assert {each.reason: each.count for each in came.dropped} == {
         "the prompt or a response is missing": 1,
         "the choice 'perhaps' is not known": 1,
         "no rater is named": 1,
         "both responses are the same text": 1,
     }
-    assert came.dropped["no rater is named"][1] == ("line 8",)
+    assert [each.places for each in came.dropped if each.reason == "no rater is named"] == [("line 8",)]
     questions = {question.key: question for question in list_questions(store, study.id)}
     hello = [v for v in list_votes(store, study.id) if questions[v.item].messages == user("Say hello")]
     for vote in hello:
@@ -62,7 +64,7 @@ def test_votes_of_another_tool_keep_their_meaning(store: Store, folder: Path) ->
 
 def test_a_second_vote_is_a_change_of_mind_and_the_first_is_kept(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    import_votes(store, study.id, table(folder), NAMED, partial=True)
+    import_votes(store, study.id, table(folder), PARTIAL)
     questions = {question.key: question for question in list_questions(store, study.id)}
     every = list_votes(store, study.id, every_revision=True)
     goodbye = [v for v in every if questions[v.item].messages == user("Say goodbye")]
@@ -76,9 +78,9 @@ def test_a_second_vote_is_a_change_of_mind_and_the_first_is_kept(store: Store, f
 
 def test_the_same_file_again_adds_nothing(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    first = import_votes(store, study.id, table(folder), NAMED, partial=True)
+    first = import_votes(store, study.id, table(folder), PARTIAL)
     before = (list_votes(store, study.id, every_revision=True), survey(store, study.id), list_raters(store, study.id))
-    again = import_votes(store, study.id, table(folder), NAMED, partial=True)
+    again = import_votes(store, study.id, table(folder), PARTIAL)
     assert (again.votes, again.known, again.items, again.raters) == (0, first.votes, 0, 0)
     after = (list_votes(store, study.id, every_revision=True), survey(store, study.id), list_raters(store, study.id))
     assert after == before
@@ -86,7 +88,7 @@ def test_the_same_file_again_adds_nothing(store: Store, folder: Path) -> None:
 
 def test_more_votes_join_the_ones_that_are_there(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    import_votes(store, study.id, table(folder), NAMED, partial=True)
+    import_votes(store, study.id, table(folder), PARTIAL)
     more = HEADER + "Say hello,old,new,hi,hello there,tie,anna,2024-01-01,\nSay hello,old,new,hi,hello there,a,carl,,\n"
     came = import_votes(store, study.id, table(folder, more), NAMED)
     assert (came.votes, came.items, came.raters) == (2, 0, 1)
@@ -97,7 +99,7 @@ def test_more_votes_join_the_ones_that_are_there(store: Store, folder: Path) -> 
 
 def test_people_go_on_where_an_import_left_off(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
-    import_votes(store, study.id, table(folder), NAMED, partial=True)
+    import_votes(store, study.id, table(folder), PARTIAL)
     work(store, raters_of(store, study, 1))
     assert {question.answered for question in list_questions(store, study.id)} == {2}  # one had two votes already
     assert survey(store, study.id).matches[0].items == 2
@@ -106,7 +108,7 @@ def test_people_go_on_where_an_import_left_off(store: Store, folder: Path) -> No
 def test_columns_and_words_can_be_named(lite: Store, folder: Path) -> None:
     study = create_study(lite, "foreign")
     text = "q,one,two,winner,who\nSay hello,hi,hello,second!,anna\n"
-    columns = Columns("q", "one", "two", "winner", "who", choices={"second!": ("b", 3)})
+    columns = VoteMapping(("q",), "one", "two", "winner", ("second!=b-is-much-better",), "who")
     import_votes(lite, study.id, table(folder, text), columns)
     (preference,) = preferences(lite, study.id)
     assert (preference.chosen, preference.rejected) == ("hello", "hi")
@@ -157,7 +159,7 @@ def test_an_import_that_fails_halfway_leaves_nothing(
 
     monkeypatch.setattr("tutelage.people.vote_import.insert_answers", fail)
     with pytest.raises(TutelageError, match="the power went"):
-        import_votes(store, study.id, table(folder), NAMED, partial=True)
+        import_votes(store, study.id, table(folder), PARTIAL)
     assert not list_questions(store, study.id)
     assert not list_raters(store, study.id)
 
@@ -170,12 +172,107 @@ def test_names_that_differ_in_capitals_are_one_rater(store: Store, folder: Path)
     assert {vote.rater for vote in list_votes(store, study.id)} == {"Anna"}
 
 
+def test_names_choices_and_texts_that_are_the_same_are_joined_and_named(store: Store, folder: Path) -> None:
+    study = create_study(store, "foreign")
+    rows = (
+        "Caf\u00e9?,o,n,x,y,a,Jos\u00e9,,\nCafe\u0301?,o,n,x\u200b,y,A\u00a0,Jose\u0301,,\n"
+        "Why?,o,n,x,y,b-is-BETTER,1.0,,\nWhy?,o,n,x,y,b\u200b,An\u200bn,,\n"
+    )
+    came = import_votes(store, study.id, table(folder, HEADER + rows), NAMED)
+    assert (came.votes, came.revised, came.items, came.raters) == (4, 1, 2, 3)
+    assert {rater.name for rater in list_raters(store, study.id)} == {"Jos\u00e9", "1", "Ann"}
+    remarks = "\n".join(came.remarks)
+    for spelling in (r"'Jose\u0301'", r"'Cafe\u0301?'", r"'x\u200b'", r"'An\u200bn'", "'A'"):
+        assert spelling in remarks, spelling
+    again = import_votes(store, study.id, table(folder, HEADER + rows), NAMED)
+    assert (again.votes, again.known, again.raters) == (0, 4, 0)
+    more = HEADER + "Why?,o,n,x,y,tie,JOSE\u0301,,\n"
+    assert import_votes(store, study.id, table(folder, more), NAMED).raters == 0
+
+
+MOMENT = 1_684_501_905_123
+TIMES = (
+    "1684501905.123", "1684501905123", "1684501905123000", "1684501905123000000", "1.684501905123e12",
+    "2023-05-19T13:11:45.123Z", "2023-05-19 13:11:45.123", "2023-05-19T15:11:45.123+02:00",
+    "2023-05-19 13:11:45.123 UTC", "2023-05-19 05:41:45.123-07:30",
+)  # fmt: skip
+NO_TIMES = ("12.5", "45065.55", "-1684501905", "1e300", "nan", "yesterday", "19/05/2023", "0001-01-01 00:00:00+14:00")
+
+
+def test_a_time_is_the_same_in_every_notation(lite: Store, folder: Path) -> None:
+    study = create_study(lite, "times")
+    rows = "".join(f"Say {n},o,n,x,y,a,anna,{time},\n" for n, time in enumerate(TIMES))
+    import_votes(lite, study.id, table(folder, HEADER + rows), NAMED)
+    assert [vote.created for vote in list_votes(lite, study.id)] == [MOMENT] * len(TIMES)
+
+
+def test_votes_whose_time_or_rater_cannot_be_read_are_named_with_their_lines(lite: Store, folder: Path) -> None:
+    study = create_study(lite, "foreign")
+    names = (*("anna" for _ in NO_TIMES), "x" * 81, "half\ttab")
+    rows = "".join(
+        f"Say {n},o,n,x,y,a,{name},{time},\n"
+        for n, (name, time) in enumerate(zip(names, (*NO_TIMES, "", ""), strict=True))
+    )
+    text = HEADER + "Say,o,n,x,y,a,anna,,\n" + rows
+    with pytest.raises(TutelageError, match=rf"{len(names)} of the votes"):
+        import_votes(lite, study.id, table(folder, text), NAMED)
+    came = import_votes(lite, study.id, table(folder, text), PARTIAL)
+    assert came.votes == 1
+    places = {place: each.reason for each in came.dropped for place in each.places}
+    assert len(places) == len(names)
+    assert "“12.5”" in places["line 3"]
+    assert "xxx" in places[f"line {2 + len(names) - 1}"]
+
+
+REJECTED = (
+    "prompt,completion_a,completion_b,preference,evaluator,Status\nSay,x,y,a,anna,APPROVED\nSay,x,y,b,bert,RETURNED\n"
+)
+
+
+def test_rejected_work_is_left_out_unless_it_is_kept(lite: Store, folder: Path) -> None:
+    study = create_study(lite, "platform")
+    came = import_votes(lite, study.id, table(folder, REJECTED), VoteMapping())
+    assert (came.votes, [(each.count, each.places) for each in came.dropped]) == (1, [(1, ("line 3",))])
+    assert "Status" in came.dropped[0].reason
+    came = import_votes(lite, study.id, table(folder, REJECTED), VoteMapping(keep_rejected=True))
+    assert (came.votes, came.known, came.dropped) == (1, 1, ())
+    assert any("rejected work" in remark for remark in came.remarks)
+
+
+def test_columns_without_use_are_named(lite: Store, folder: Path) -> None:
+    study = create_study(lite, "foreign")
+    text = (
+        "prompt,completion_a,completion_b,preference,evaluator,model_a,empty\nSay,x,y,a,anna,,\nSay,x,y,b,bert,new,\n"
+    )
+    (remark,) = import_votes(lite, study.id, table(folder, text), VoteMapping()).remarks
+    assert "model_a" in remark
+    assert "line 3" in remark
+    assert "empty" not in remark
+
+
+def test_structure_in_a_cell_is_no_text(lite: Store, folder: Path) -> None:
+    study = create_study(lite, "nested")
+    vote = {"prompt": "Say", "completion_a": "x", "completion_b": "y", "preference": "a", "evaluator": "anna"}
+    turns = [{"role": "user", "content": "Say"}]
+    rows = [vote, vote | {"prompt": turns}, vote | {"prompt": json.dumps(turns)}, vote | {"preference": ["a"]}]
+    (folder / "votes.json").write_text(json.dumps(rows))
+    came = import_votes(lite, study.id, read_table(folder / "votes.json"), VoteMapping(partial=True))
+    assert (came.votes, sum(each.count for each in came.dropped)) == (1, 3)
+    assert {place for each in came.dropped for place in each.places} == {"row 2", "row 3", "row 4"}
+
+
+def test_a_guess_takes_usual_names_and_what_is_given(folder: Path) -> None:
+    text = "Question,response_1,Response_2,winner,worker,time,date\nSay,x,y,a,anna,12.5,2023-05-19\n"
+    guess = guess_mapping(table(folder, text), rater="time")
+    assert guess == VoteMapping(("Question",), "response_1", "Response_2", "winner", (), "time")
+
+
 def test_one_column_for_each_annotator_and_a_prompt_of_several_columns(lite: Store, folder: Path) -> None:
     study = create_study(lite, "wide")
     text = "instruction,input,output_1,output_2,anna,Bert\nAdd,1 and 2,3,12,1,2\nAdd,,4,5,0,\nDivide,1 by 0,no,yes,,1\n"
-    columns = Columns(
+    columns = VoteMapping(
         prompt=("instruction", "input"), a="output_1", b="output_2", annotators=("anna", "Bert"),
-        choices={"1": meaning_of("a"), "2": meaning_of("b"), "0": meaning_of("tie")},
+        choice=("1=a", "2=b", "0=tie"),
     )  # fmt: skip
     came = import_votes(lite, study.id, table(folder, text), columns)
     assert (came.votes, came.items, came.raters) == (4, 3, 2)
@@ -201,15 +298,15 @@ def test_numbers_in_json_are_the_words_that_people_write(lite: Store, folder: Pa
         {"prompt": f"q{n}", "completion_a": "x", "completion_b": "y", "preference": n, "evaluator": 7} for n in (1, 2.0)
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
-    columns = Columns(choices={"1": ("a", 2), "2": ("b", 2)})
+    columns = VoteMapping(choice=("1=a", "2=b"))
     assert import_votes(lite, study.id, read_table(path), columns).votes == 2
     assert [rater.name for rater in list_raters(lite, study.id)] == ["7"]
 
 
 def test_a_long_list_of_unknown_words_is_cut(lite: Store, folder: Path) -> None:
     study = create_study(lite, "essays")
-    rows = "".join(f"Say {n},o,n,x,y,{'because ' * 30}{n},anna,,\n" for n in range(300))
-    with pytest.raises(TutelageError, match="295 other choices are not known") as refused:
+    rows = "".join(f"Say {n},o,n,x,y,{n} {'because ' * 30},anna,,\n" for n in range(300))
+    with pytest.raises(TutelageError, match="295 others like it") as refused:
         import_votes(lite, study.id, table(folder, HEADER + rows), NAMED)
     assert len(str(refused.value)) < 1_000
 

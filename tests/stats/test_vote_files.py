@@ -117,9 +117,100 @@ def test_numbers_are_one_choice_however_they_are_written(tmp_path):
     assert found.gold.tolist() == [1, -1, -1]
 
 
-def test_a_word_among_numbers_leaves_all_as_they_are(tmp_path):
+def test_numbers_are_one_choice_among_words_too(tmp_path):
     text = "item,who,label\nx,r,1\ny,r,1.0\nz,r,skip\n"
-    assert read_votes(file(tmp_path, text), COLUMNS).votes.choices == ("1", "1.0", "skip")
+    found = read_votes(file(tmp_path, text), COLUMNS)
+    assert found.votes.choices == ("1", "skip")
+    assert "1.0" in found.notes[0]
+
+
+SEPARATED = [
+    ("x\u2028y", "r", "yes"),
+    ('he said "no"', "s", "b, or so"),
+    ("two\nlines", "r", "no"),
+    ("tab\there", "s", "a"),
+]
+
+
+def test_a_cell_with_separators_quotes_and_lines_is_one_cell_in_every_kind_of_file(tmp_path):
+    for kind, mark in {"csv": ",", "tsv": "\t"}.items():
+        with (tmp_path / f"votes.{kind}").open("w", newline="", encoding="utf-8") as opened:
+            csv.writer(opened, delimiter=mark).writerows([("item", "who", "label"), *SEPARATED])
+        found = read_votes(str(tmp_path / f"votes.{kind}"), COLUMNS)
+        assert told(found.votes) == SEPARATED, kind
+        assert found.notes == (), kind
+    plain = "item\twho\tlabel\n" + "\n".join(map("\t".join, SEPARATED[:1])) + "\n"
+    assert told(read_votes(file(tmp_path, plain, "plain.tsv"), COLUMNS).votes) == SEPARATED[:1]
+
+
+def test_names_that_are_the_same_are_joined_and_the_last_vote_counts(tmp_path):
+    rows = [
+        ("q1", "Jos\u00e9", "A"), ("q1", "Jose\u0301", "b"), ("q1 ", "Ann", "a\u200b"), ("q2", "ann", "a\u00a0"),
+        ("Q2", "Ann", "a"), ("q2", "Bo", "true"),
+    ]  # fmt: skip
+    path = tmp_path / "votes.jsonl"
+    objects = [dict(zip(("item", "who", "label"), row, strict=True)) for row in rows]
+    objects += [{"item": 3.0, "who": 7.0, "label": True}, {"item": "3", "who": "7", "label": "a"}]
+    path.write_text("\n".join(map(json.dumps, objects)))
+    found = read_votes(str(path), COLUMNS)
+    assert told(found.votes) == [
+        ("q1", "Jos\u00e9", "b"), ("q1", "Ann", "a"), ("q2", "Ann", "a"), ("Q2", "Ann", "a"), ("q2", "Bo", "true"),
+        ("3", "7", "a"),
+    ]  # fmt: skip
+    notes = "\n".join(found.notes)
+    for spelling in (r"'Jose\u0301'", "'ann'", r"'a\u200b'", r"'A'"):
+        assert spelling in notes
+
+
+STATUSES = [
+    ("status", "APPROVED", "REJECTED"),
+    ("Status", "AWAITING REVIEW", "RETURNED"),
+    ("AssignmentStatus", "Submitted", "Rejected"),
+    ("ASSIGNMENT:status", "SUBMITTED", "REJECTED"),
+    ("submission_status", "approved", "TIMED-OUT"),
+    ("responses.status", "submitted", "discarded"),
+    ("was_cancelled", False, True),
+    ("was_cancelled", "False", "True"),
+    ("_tainted", 0, 1.0),
+]
+
+
+def test_rejected_work_is_left_out_unless_it_is_kept(tmp_path):
+    wrong = []
+    for column, good, bad in STATUSES:
+        rows = [
+            {"item": "x", "who": "r", "label": "a", column: good},
+            {"item": "x", "who": "s", "label": "b", column: bad},
+        ]
+        path = file(tmp_path, json.dumps(rows), "votes.json")
+        without, whole = read_votes(path, COLUMNS), read_votes(path, COLUMNS, keep_rejected=True)
+        if told(without.votes) != [("x", "r", "a")] or len(whole.votes) != 2:
+            wrong.append(column)
+        assert any("row 2" in note and column in note for note in without.notes), column
+        assert any("--keep-rejected" in note for note in whole.notes), column
+    assert not wrong
+
+
+def test_a_column_in_use_and_other_words_for_a_state_reject_nothing(tmp_path):
+    text = "item,who,label,student status,rejected\nx,r,rejected,Yes,a text\nx,s,kept,No,true\n"
+    assert len(read_votes(file(tmp_path, text), COLUMNS).votes) == 2
+    text = "item,who,label_status\nx,r,rejected\nx,s,approved\n"
+    assert len(read_votes(file(tmp_path, text), VoteFileColumns("item", "who", "label_status")).votes) == 2
+
+
+def test_columns_without_use_are_named_with_their_first_place(tmp_path):
+    text = "item,who,label,comment,empty\nx,r,1,,\nx,s,1,long,\ny,r,1,short,\n"
+    (note,) = read_votes(file(tmp_path, text), COLUMNS).notes
+    assert "comment (2 values, the first in line 3)" in note
+    assert "empty" not in note
+
+
+def test_a_list_is_no_choice(tmp_path):
+    rows = [{"item": "x", "who": "r", "label": "a"}, {"item": "y", "who": "r", "label": ["a"]}]
+    found = read_votes(file(tmp_path, json.dumps(rows), "votes.json"), COLUMNS)
+    assert told(found.votes) == [("x", "r", "a")]
+    assert "row 2" in found.notes[0]
+    assert "label" in found.notes[0]
 
 
 def test_gold_may_be_partial_contradict_itself_or_name_what_nobody_chose(tmp_path):
@@ -160,7 +251,7 @@ def test_a_table_that_cannot_be_meant_is_refused(tmp_path, text, columns, messag
 def test_tab_separated_files_have_their_errors_too(tmp_path):
     with pytest.raises(TutelageError, match="is empty"):
         read_votes(file(tmp_path, "", "votes.tsv"), COLUMNS)
-    with pytest.raises(TutelageError, match="cannot be read"):
+    with pytest.raises(TutelageError, match=r"absent\.tsv"):
         read_votes(str(tmp_path / "absent.tsv"), COLUMNS)
     found = read_votes(file(tmp_path, "item\twho\tlabel\nx\tr\t1\nx\ts\n\n", "votes.tsv"), COLUMNS)
     assert found.notes == ("1 row (line 3) left out: unreadable, 2 cells instead of 3",)

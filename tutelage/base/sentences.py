@@ -1,6 +1,7 @@
 """Sentences created before the reader's language is known, translated later from a catalogue."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
 
 
 class Share(float):
@@ -58,3 +59,9 @@ def _plain(value: object) -> object:
 def counted(one: str, many: str, /, *, count: int, **values: object) -> Sentence:
     """Return a sentence about `count` things: `one` for a single one, `many` for any other number."""
     return Sentence._of(one, many, {"count": count, **values})
+
+
+def join_sentences(sentences: Iterable[str]) -> str:
+    """Return the sentences as one, separated by semicolons; empty if there are none."""
+    parts = list(sentences)
+    return reduce(lambda one, more: Sentence("%(first)s; %(rest)s", first=one, rest=more), parts) if parts else ""

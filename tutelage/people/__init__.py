@@ -30,7 +30,7 @@ The modules, in the order in which an answer passes through them:
     training_data   preferences, label_study: training rows as of a snapshot (freeze), with their sources
     correction_data corrections as training rows; differences: word differences for display
     export          export_study: files with a reconciliation (manifest); restoration: a study from its export
-    vote_import     import_votes (tables of other tools, read by vote_tables), pairs_to_judge (ready pairs)
+    vote_import     import_votes (tables of other tools, read by vote_tables with a vote_mapping), pairs_to_judge
     recruitment     platforms, settings of recruitment, cost estimate
     remuneration    end of a visit from a platform, and the payment table
     notification    notices of the inbox, sent to owners by webhook and e-mail (mail)

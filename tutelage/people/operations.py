@@ -2,8 +2,8 @@
 
 The settings of an operation are a dataclass, whose types, number ranges (`validation.number`) and field docstrings
 apply to all three interfaces. An `Amendment` changes settings in force, a `Grant` creates something with a secret that
-is shown once; exports are implemented separately for each interface. Functions are named as module:name and imported
-when called.
+is shown once, a `TableImport` stores the rows of a table; exports are implemented separately for each interface.
+Functions are named as module:name and imported when called.
 """
 
 import dataclasses
@@ -20,8 +20,10 @@ from tutelage.people.recruitment import Recruitment
 from tutelage.people.selection import Selection
 from tutelage.people.settings import Consent, Plan
 from tutelage.people.validation import NumberRange, limits_of
+from tutelage.people.vote_mapping import VoteMapping
 
 if TYPE_CHECKING:
+    from tutelage.data.tables import Table
     from tutelage.people.store.engine import Store
 
 Settings = TypeVar("Settings")
@@ -29,8 +31,8 @@ Settings = TypeVar("Settings")
 
 class Parameter(NamedTuple):
     """A field of the settings of an operation: its type without None, whether it may be None, the range of a number,
-    and its docstring. `file`: the command line reads the text from a file; `flag`: the name on the command line;
-    `people`: not available to programs, which use the default."""
+    and its docstring. `file`: the command line reads the text from a file; `flag`: the name on the command line, which
+    is repeated for each value of a tuple if `append`; `people`: not available to programs, which use the default."""
 
     name: str
     type: Any
@@ -40,6 +42,7 @@ class Parameter(NamedTuple):
     text: str
     file: bool
     flag: str
+    append: bool
     people: bool
 
     @property
@@ -71,6 +74,7 @@ class Operation(Generic[Settings]):
                 texts.get(field.name, ""),
                 bool(field.metadata.get("file")),
                 field.metadata.get("flag", field.name),
+                bool(field.metadata.get("append")),
                 bool(field.metadata.get("people")),
             )
             for field in dataclasses.fields(self.settings)  # type: ignore[arg-type]
@@ -153,6 +157,53 @@ class Grant(Operation[Settings]):
         _function(self.revoke)(store, study_id, number, actor=actor)
 
 
+@dataclass(frozen=True)
+class TableImport(Operation[Settings]):
+    """An operation that stores the rows of a table. `guess(table, **given)` returns the settings with these values and
+    guesses the others from the table; `preview(store, study_id, table, settings)` returns the result that
+    `take(store, study_id, table, settings, actor=...)` would have, and stores nothing."""
+
+    guess: str
+    preview: str
+    take: str
+
+    def settings_for(self, table: "Table", given: Mapping[str, Any]) -> Settings:
+        """The settings of an import: the values `given`, and a guess for the others.
+
+        Raises:
+            FieldError: a value is invalid.
+        """
+        settings: Settings = _function(self.guess)(table, **given)
+        return settings
+
+    def look(self, store: "Store", study_id: int, table: "Table", settings: Settings) -> Any:
+        """The result that the import would have.
+
+        Raises:
+            FieldError: a setting does not fit the table.
+        """
+        return _function(self.preview)(store, study_id, table, settings)
+
+    def run(self, store: "Store", study_id: int, table: "Table", settings: Settings, actor: str) -> Any:
+        """Store the rows, all or none, and record the actor. Returns a report.
+
+        Raises:
+            FieldError: a setting does not fit the table.
+            TutelageError: rows cannot be used.
+        """
+        return _function(self.take)(store, study_id, table, settings, actor=actor)
+
+    @property
+    def preview_type(self) -> Any:
+        """The type of `look`'s result."""
+        return get_type_hints(_function(self.preview))["return"]
+
+    @property
+    def report_type(self) -> Any:
+        """The type of `run`'s result."""
+        return get_type_hints(_function(self.take))["return"]
+
+
 class MissingSettings(Exception):
     """The settings of an operation are incomplete: `parameters` have no default and no value yet."""
 
@@ -225,5 +276,14 @@ EXPORT = Operation(
     Selection,
     right="export",
 )
+IMPORT = TableImport(
+    "import",
+    "Import the votes of a table. An omitted column is one with a usual name.",
+    VoteMapping,
+    "vote_mapping:guess_mapping",
+    "vote_import:preview_import",
+    "vote_import:import_votes",
+)
 AMENDMENTS: tuple[Amendment[Any], ...] = (RECRUIT, CONSENT, PLAN)
 GRANTS: tuple[Grant[Any], ...] = (TOKEN, WEBHOOK, INVITE)
+IMPORTS: tuple[TableImport[Any], ...] = (IMPORT,)

@@ -2,32 +2,33 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.sentences import join_sentences
 from tutelage.data.records import CompletionRecord, Preference, Prompt
 from tutelage.data.tables import Table
+from tutelage.data.vote_rows import fold_name
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.languages import Sentence
-from tutelage.people.store.bulk import insert_answers
+from tutelage.people.store.bulk import AnswerRecord, insert_answers
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item, insert_items
-from tutelage.people.store.raters import insert_rater, named_rater
+from tutelage.people.store.raters import insert_rater, list_raters, named_rater
 from tutelage.people.store.studies import list_versions, study_of
-from tutelage.people.vote_tables import Columns, Dropped, VotesRead, completion_of, item_of, prompt_of, read_votes
+from tutelage.people.vote_mapping import (
+    ChoiceWord,
+    DroppedVotes,
+    ExampleVote,
+    ImportPreview,
+    ImportReport,
+    VoteMapping,
+    meaning_name,
+)
+from tutelage.people.vote_tables import Dropped, VotesRead, completion_of, item_of, prompt_of, read_votes
 
-
-@dataclass(frozen=True)
-class ImportReport:
-    """The result of an import. `revised` votes replace an earlier vote of the same rater on the pair; `known` ones were
-    imported before; `dropped` counts unusable votes, with their first locations."""
-
-    votes: int
-    revised: int
-    known: int
-    items: int
-    raters: int
-    dropped: Dropped
+EXAMPLES = 5
+MOST_WORDS = 20
+"""Maximum number of choices in a preview, most frequent first."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,54 @@ def study_screen(store: Store, study_id: int) -> Screen:
     return Screen(2, version.scale, version.criteria)
 
 
+def preview_import(store: Store, study_id: int, table: Table, mapping: VoteMapping) -> ImportPreview:
+    """Read the votes of a table without storing them.
+
+    Raises:
+        TutelageError: a column is missing.
+    """
+    kind = study_of(store, study_id).kind
+    read = read_votes(table, mapping, kind, study_screen(store, study_id))
+    names = {fold_name(rater.name) for rater in list_raters(store, study_id)}
+    raters = {vote.rater for vote in read.votes}
+    words = sorted(read.words.items(), key=lambda each: (-each[1], each[0]))
+    listed = tuple(ChoiceWord(word, count, read.meanings.get(word, "")) for word, count in words[:MOST_WORDS])
+    return ImportPreview(
+        mapping,
+        len(read.votes),
+        len(raters),
+        sum(fold_name(rater) not in names for rater in raters),
+        len(read.items),
+        listed,
+        len(words) - len(listed),
+        sum(count for count, _ in read.faults.values()),
+        _dropped(read),
+        read.remarks,
+        tuple(_example(read, vote, kind) for vote in read.votes[:EXAMPLES]),
+    )
+
+
+def _example(read: VotesRead, vote: AnswerRecord, kind: Kind) -> ExampleVote:
+    item = read.items[vote.item]
+    first, second = (read.completions[item.responses[side]].text for side in vote.sides)
+    means = vote.answer.choice
+    if kind.traits.sides:
+        means = meaning_name({"left": "a", "right": "b"}.get(means, means), vote.answer.strength)
+    return ExampleVote(read.prompts[item.prompt].messages[-1].content, first, second, vote.rater, means)
+
+
 def import_votes(
-    store: Store, study_id: int, table: Table, columns: Columns, *, partial: bool = False, actor: str = "owner"
+    store: Store, study_id: int, table: Table, mapping: VoteMapping, *, actor: str = "owner"
 ) -> ImportReport:
     """Import the votes of a table (`data.tables.read_table`), atomically, with their prompts, responses, items and
-    raters. Rater names are case-insensitive. Importing a table again adds nothing. A second vote of a rater on a pair
-    is a revision: the last one is in force.
+    raters. Importing a table again adds nothing. A second vote of a rater on a pair is a revision: the last one is in
+    force.
 
     Raises:
         TutelageError: a column is missing, no vote is usable, or, without `partial`, some vote is unusable.
     """
     study = study_of(store, study_id)
-    read = usable_votes(table, columns, study.kind, study_screen(store, study_id), partial=partial)
+    read = usable_votes(table, mapping, study.kind, study_screen(store, study_id))
     now = store.now()
     with store.write(alone=True) as connection:
         added = insert_items(
@@ -84,14 +121,20 @@ def import_votes(
         )
         names, new = _raters(connection, study_id, read, table.source, now, actor)
         votes = [replace(vote, rater=names[vote.rater]) for vote in read.votes]
-        written = insert_answers(connection, study_id, votes, now, source=table.source, actor=actor)
+        written = insert_answers(
+            connection, study_id, votes, now, source=table.source, actor=actor, rejected=read.rejected
+        )
     revised = len(votes) - len({(vote.item, vote.rater) for vote in votes})
-    return ImportReport(written.new, revised, written.known, added.items, new, read.dropped)
+    return ImportReport(written.new, revised, written.known, added.items, new, _dropped(read), read.remarks)
+
+
+def _dropped(read: VotesRead) -> tuple[DroppedVotes, ...]:
+    return tuple(DroppedVotes(reason, count, places) for reason, (count, places) in read.dropped.items())
 
 
 def _list_reasons(dropped: Dropped) -> str:
     """The reasons why votes are unusable, with their first locations, in one sentence."""
-    each = [
+    return join_sentences(
         Sentence(
             "%(reason)s (%(count)s: %(places)s)",
             reason=reason,
@@ -99,13 +142,12 @@ def _list_reasons(dropped: Dropped) -> str:
             places=", ".join(places) + (", …" if count > len(places) else ""),
         )
         for reason, (count, places) in dropped.items()
-    ]
-    return reduce(lambda one, more: Sentence("%(first)s; %(rest)s", first=one, rest=more), each) if each else ""
+    )
 
 
-def usable_votes(table: Table, columns: Columns, kind: Kind, screen: Screen, *, partial: bool = False) -> VotesRead:
+def usable_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen) -> VotesRead:
     """The votes of a table for import. Raises the same errors as `import_votes`."""
-    read = read_votes(table, columns, kind, screen)
+    read = read_votes(table, mapping, kind, screen)
     reasons = _list_reasons(read.faults if read.votes else read.dropped)
     if not read.votes:
         raise TutelageError(
@@ -115,7 +157,7 @@ def usable_votes(table: Table, columns: Columns, kind: Kind, screen: Screen, *, 
                 reasons=reasons,
             )
         )
-    if read.faults and not partial:
+    if read.faults and not mapping.partial:
         count = sum(number for number, _ in read.faults.values())
         raise TutelageError(
             Sentence(

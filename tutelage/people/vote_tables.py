@@ -1,78 +1,48 @@
-"""Votes from tables: the roles of columns, the meanings of choice words, and the votes of each row.
+"""Votes from tables: the votes of each row, and what cannot be used.
 
 `VotesRead.dropped` counts unusable votes by reason, with their first locations.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from math import inf
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.readers import RowPlace
+from tutelage.data.readers import RowPlace, TableRow
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
+from tutelage.data.row_values import Unusable
 from tutelage.data.tables import Table
+from tutelage.data.vote_rows import (
+    cell_text,
+    cell_time,
+    choice_names,
+    fold_choice,
+    rater_names,
+    rejected_rows,
+    text_names,
+    unused_columns,
+)
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.languages import Sentence, counted
 from tutelage.people.store.bulk import AnswerRecord
 from tutelage.people.store.items import Item
-from tutelage.people.validation import FieldError, find_named
-
-CHOICES: Mapping[str, tuple[str, int]] = {
-    "a": ("a", 2), "b": ("b", 2), "model_a": ("a", 2), "model_b": ("b", 2), "tie": ("tie", 0), "equal": ("tie", 0),
-    "a-is-slightly-better": ("a", 1), "a-is-better": ("a", 2), "a-is-much-better": ("a", 3),
-    "b-is-slightly-better": ("b", 1), "b-is-better": ("b", 2), "b-is-much-better": ("b", 3),
-    "both_bad": ("both_bad", 0), "bothbad": ("both_bad", 0), "tie (bothbad)": ("both_bad", 0), "skip": ("skip", 0),
-}  # fmt: skip
-"""Verdict and strength by choice word, case-insensitive."""
-MEANINGS = tuple(word for word in CHOICES if word not in ("model_a", "model_b", "equal", "bothbad", "tie (bothbad)"))
-"""The meanings that can be assigned to the choice words of a table."""
+from tutelage.people.store.raters import refuse_name
+from tutelage.people.validation import FieldError, refuse_unstorable
+from tutelage.people.vote_mapping import CHOICES, VoteMapping, meaning_name
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a table of votes. `prompt` may name several columns, which are joined by blank lines. A row holds
-    one vote by the rater in column `rater`; with `annotators`, it holds one vote per annotator, each in the column
-    named after the annotator (empty: no vote). `time` is ISO 8601 or seconds since the epoch. `choices` maps words
-    beyond those in `CHOICES` to verdict and strength."""
-
-    prompt: str | tuple[str, ...] = "prompt"
-    a: str = "completion_a"
-    b: str = "completion_b"
-    choice: str = "preference"
-    rater: str = "evaluator"
-    model_a: str | None = None
-    model_b: str | None = None
-    time: str | None = None
-    reason: str | None = None
-    choices: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    annotators: tuple[str, ...] = ()
-
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The columns of the prompt."""
-        return (self.prompt,) if isinstance(self.prompt, str) else self.prompt
-
-
-def meaning_of(text: str) -> tuple[str, int]:
-    """The verdict and strength of a word in `MEANINGS`.
-
-    Raises:
-        FieldError: the word is not in `MEANINGS`.
-    """
-    refusal = Sentence("“%(given)s” is no meaning of a choice; it is one of %(known)s.")
-    return find_named("means", text.strip().lower(), CHOICES, refusal, known=MEANINGS)
-
-
-def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
+def require_columns(table: Table, mapping: VoteMapping, kind: Kind) -> None:
     """Raises FieldError for the first missing column, listing the columns of the table; TutelageError for a table of
     pairs without votes."""
-    needed = _needed(columns, kind)
-    missing = {name: field for name, field in needed if name not in table.columns}
-    if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & set(missing.values()):
+    missing = {
+        field: column
+        for column, field in mapping.columns.items()
+        if column not in table.columns and (kind.traits.sides or field != "choice_column")
+    }
+    if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & missing.keys():
         raise TutelageError(
             Sentence(
                 "%(source)s holds pairs without votes (chosen, rejected). To ask people about them, make questions of "
@@ -82,27 +52,12 @@ def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
         )
     if missing:
         raise FieldError(
-            next(iter(missing.values())),
+            next(iter(missing)),
             "%(source)s has no column %(missing)s; it has %(known)s. Say which columns hold the votes.",
             source=str(table.source),
-            missing=", ".join(repr(name) for name in missing),
+            missing=", ".join(repr(name) for name in missing.values()),
             known=_listed(table.columns),
         )
-
-
-def _needed(columns: Columns, kind: Kind) -> list[tuple[str, str]]:
-    """The required columns, each with its field of `Columns`."""
-    who = [(name, "annotators") for name in columns.annotators] or [(columns.rater, "rater")]
-    if kind.traits.sides and not columns.annotators:
-        who = [(columns.choice, "choice"), *who]
-    others = ((getattr(columns, field), field) for field in ("model_a", "model_b", "time", "reason"))
-    return [
-        *((name, "prompt") for name in columns.prompts),
-        (columns.a, "a"),
-        (columns.b, "b"),
-        *who,
-        *((name, field) for name, field in others if name),
-    ]
 
 
 def _listed(names: Sequence[str], most: int = 30) -> str:
@@ -116,8 +71,6 @@ def _listed(names: Sequence[str], most: int = 30) -> str:
 
 HELD_OUT_SHARE = 10
 SHOWN = 5
-YEAR_10000 = 253_402_300_800
-"""Seconds since the epoch; larger values are not accepted as times."""
 Places: TypeAlias = tuple[int, tuple[str, ...]]
 Dropped: TypeAlias = Mapping[str, Places]
 """Unusable votes by reason: their number and first locations."""
@@ -126,126 +79,200 @@ IDENTICAL = Sentence("both responses are the same text")
 
 @dataclass(frozen=True)
 class VotesRead:
-    """The votes of a table, with their prompts, responses and items. `words` counts choice words; `dropped` counts
-    unusable votes by reason, with their first locations."""
+    """The votes of a table, with their prompts, responses and items. `words` counts the choices, `meanings` has a word
+    of `vote_mapping.MEANINGS` for each that is known. `faults` are the unusable votes by reason, with their first
+    locations, `left_out` the valid votes without information and those of rejected work; `rejected` counts the rows of
+    rejected work that are kept; `remarks` are sentences about them, names in several spellings and columns without
+    use."""
 
     votes: tuple[AnswerRecord, ...]
     prompts: Mapping[str, Prompt]
     completions: Mapping[str, CompletionRecord]
     items: Mapping[str, Item]
     words: Mapping[str, int]
-    dropped: Dropped
+    meanings: Mapping[str, str]
+    faults: Dropped
+    left_out: Dropped
+    rejected: int
+    remarks: tuple[str, ...]
 
     @property
-    def faults(self) -> Dropped:
-        """Votes dropped because of an error; votes on identical responses are valid, but carry no information."""
-        return {reason: places for reason, places in self.dropped.items() if reason != IDENTICAL}
+    def dropped(self) -> Dropped:
+        """All votes of the table that are not in `votes`."""
+        return {**self.faults, **self.left_out}
 
 
-def read_votes(table: Table, columns: Columns, kind: Kind, screen: Screen) -> VotesRead:
+def read_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen) -> VotesRead:
     """Read the votes of a table without storing them.
 
     For kinds of questions other than pairs, columns as in an export's `votes.csv` (`Kind.cells`) replace the choice
-    column. Side a of the file is assumed to have been displayed on the left.
+    column. Names and texts are the same by the rules of `data.vote_rows`.
 
     Raises:
         TutelageError: a column is missing.
     """
-    require_columns(table, columns, kind)
-    reader = _VoteReader(columns, kind, screen)
+    require_columns(table, mapping, kind)
+    reader = _VoteReader(mapping, kind, screen)
     for broken in table.broken:
         reader.drop(broken.reason, broken.where)
-    votes = tuple(vote for row in table.rows for vote in reader.votes(row.where, row.values))
-    return VotesRead(votes, reader.prompts, reader.completions, reader.items, reader.words, reader.reasons())
+    rejected = rejected_rows(table, mapping.columns)
+    ballots: list[_Ballot] = []
+    for number, row in enumerate(table.rows):
+        if number in rejected and not mapping.keep_rejected:
+            reader.leave_out(rejected[number], row.where)
+        else:
+            ballots += reader.ballots(row)
+    remarks = reader.join(ballots)
+    votes = tuple(filter(None, map(reader.vote, ballots)))
+    unused = unused_columns(table, mapping.columns.keys() | reader.content_columns)
+    kept = len(rejected) if mapping.keep_rejected else 0
+    if kept:
+        remarks.append(
+            counted("One row of rejected work is kept", "%(count)s rows of rejected work are kept", count=kept)
+        )
+    return VotesRead(
+        votes,
+        reader.prompts,
+        reader.completions,
+        reader.items,
+        reader.words,
+        reader.meanings,
+        reader.faults(),
+        reader.left_out,
+        kept,
+        tuple([*remarks, unused] if unused else remarks),
+    )
+
+
+class _Ballot(NamedTuple):
+    """The cells of one vote: `texts` are the prompt and both responses."""
+
+    where: str
+    values: Mapping[str, object]
+    rater: str
+    word: str
+    texts: tuple[str, str, str]
 
 
 class _VoteReader:
     """Reads votes from the rows of a table, and collects their prompts, responses and items."""
 
-    def __init__(self, columns: Columns, kind: Kind, screen: Screen) -> None:
-        self.columns, self.kind, self.screen = columns, kind, screen
+    def __init__(self, mapping: VoteMapping, kind: Kind, screen: Screen) -> None:
+        self.mapping, self.kind, self.screen = mapping, kind, screen
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[str, CompletionRecord] = {}
         self.items: dict[str, Item] = {}
         self.words: Counter[str] = Counter()
-        self._dropped: dict[str, Places] = {}
-        self._unknown: dict[str, Places] = {}
+        self.meanings: dict[str, str] = {}
+        self.left_out: dict[str, Places] = {}
+        self.content_columns: set[str] = set()
+        """Columns that hold the answers of other kinds of questions than pairs."""
+        given = mapping.meanings
+        self._known = {**CHOICES, **{fold_choice(word): meaning for word, meaning in given.items()}, **given}
+        self._faults: dict[str, Places] = {}
         self._keys: Counter[str] = Counter()
 
-    def votes(self, where: str, values: Mapping[str, object]) -> Iterator[AnswerRecord]:
-        """The votes of a row. Adds their prompts, responses and items to those of the reader."""
-        names = self.columns
-        if not names.annotators:
-            words = [(_text(values, names.rater), _text(values, names.choice))]
-        else:
-            words = [(name.strip(), _text(values, name)) for name in names.annotators if _text(values, name)]
-        for rater, word in words:
-            vote = self._vote(where, values, rater, word)
-            if vote is not None:
-                yield vote
+    def ballots(self, row: TableRow) -> Iterator[_Ballot]:
+        """The cells of the votes of a row, if there are all of them."""
+        try:
+            yield from self._ballots(row)
+        except (Unusable, TutelageError) as error:
+            self.drop(error.args[0], row.where)
 
-    def _vote(self, where: str, values: Mapping[str, object], rater: str, word: str) -> AnswerRecord | None:
-        names = self.columns
-        request = "\n\n".join(filter(None, (_text(values, name) for name in names.prompts)))
-        texts = [_text(values, name) for name in (names.a, names.b)]
-        if not request or not all(texts):
-            self.drop(Sentence("the prompt or a response is missing"), where)
+    def _ballots(self, row: TableRow) -> list[_Ballot]:
+        names, values = self.mapping, row.values
+        prompt = "\n\n".join(filter(None, (cell_text(values, name) for name in names.prompt)))
+        texts = (prompt, cell_text(values, names.a), cell_text(values, names.b))
+        if not all(texts):
+            raise Unusable(Sentence("the prompt or a response is missing"))
+        for text in texts:
+            refuse_unstorable(text, Sentence("A text"))
+            if _is_conversation(text):
+                raise Unusable(Sentence("a text is a list of messages as JSON; give the last message as text"))
+        if names.annotators:
+            voters = [(name, cell_text(values, name)) for name in names.annotators if cell_text(values, name)]
+        else:
+            word = cell_text(values, names.choice_column) if self.kind.traits.sides else ""
+            voters = [(cell_text(values, names.rater), word)]
+        if not all(rater for rater, _ in voters):
+            raise Unusable(Sentence("no rater is named"))
+        return [_Ballot(row.where, values, rater, word, texts) for rater, word in voters]
+
+    def join(self, ballots: Sequence[_Ballot]) -> list[str]:
+        """Find the names and texts that are the same. Returns remarks about those in several spellings."""
+        self._raters = rater_names(each.rater for each in ballots)
+        self._choices = choice_names(each.word for each in ballots)
+        self._texts = text_names(text for each in ballots for text in each.texts)
+        remarks = (
+            self._raters.remark(
+                "One rater is written in several ways: %(names)s",
+                "%(count)s raters are written in several ways: %(names)s",
+            ),
+            self._choices.remark(
+                "One choice is written in several ways: %(names)s",
+                "%(count)s choices are written in several ways: %(names)s",
+            ),
+            self._texts.remark(
+                "One prompt or response is written in several ways: %(names)s",
+                "%(count)s prompts or responses are written in several ways: %(names)s",
+            ),
+        )
+        return list(filter(None, remarks))
+
+    def vote(self, ballot: _Ballot) -> AnswerRecord | None:
+        """The vote of a ballot; None if it is unusable. Adds its prompt, responses and item to those of the reader."""
+        try:
+            refuse_name(self._raters.of[ballot.rater])
+            meaning = self._meaning(ballot)
+            created = cell_time(ballot.values, self.mapping.time or "")
+            return self._record(ballot, meaning, created)
+        except (Unusable, TutelageError) as error:
+            self.drop(error.args[0], ballot.where)
             return None
-        if not rater:
-            self.drop(Sentence("no rater is named"), where)
-            return None
-        meaning = self._meaning(word, values, where)
+
+    def _meaning(self, ballot: _Ballot) -> Answer:
+        """The answer of a ballot, with a as the left side.
+
+        Raises:
+            Unusable: the word for the choice is unknown, or columns are missing.
+            TutelageError: the content of an answer to another kind of question than pairs is invalid.
+        """
+        if not self.kind.traits.sides:
+            return self._content(ballot.values)
+        word = self._choices.of[ballot.word]
+        self.words[word] += 1
+        known = self._known.get(ballot.word) or self._known.get(fold_choice(ballot.word))
+        if known is not None:
+            verdict, strength = known
+            self.meanings[word] = meaning_name(verdict, strength)
+            return Answer({"a": "left", "b": "right"}.get(verdict, verdict), strength)
+        raise Unusable(Sentence("the choice '%(word)s' is not known", word=word[:50]))
+
+    def _content(self, values: Mapping[str, object]) -> Answer:
+        """The answer of a row for kinds of questions other than pairs."""
+        cells = _ReadCells(values)
+        meaning = self.kind.read(cells, self.screen)
+        self.content_columns |= cells.names
         if meaning is None:
-            return None
+            raise Unusable(Sentence("columns of its kind are missing"))
+        if meaning.content:
+            self.kind.check(meaning, self.screen)
+        return meaning
+
+    def _record(self, ballot: _Ballot, meaning: Answer, created: int) -> AnswerRecord | None:
+        request, *texts = (self._texts.of[text] for text in ballot.texts)
         prompt = prompt_of(user(request))
-        models = [_text(values, name) for name in (names.model_a, names.model_b)]
+        models = [cell_text(ballot.values, name or "") for name in (self.mapping.model_a, self.mapping.model_b)]
         both = [completion_of(prompt, text, model) for text, model in zip(texts, models, strict=True)]
         if both[0].id == both[1].id:
-            self.drop(IDENTICAL, where)
+            self.leave_out(IDENTICAL, ballot.where)
             return None
         item = item_of(prompt, [completion.id for completion in both], "imported")
         self.prompts[prompt.id], self.items[item.key] = prompt, item
         self.completions |= {completion.id: completion for completion in both}
-        return self._told(item, both, rater, meaning, values)
-
-    def _meaning(self, word: str, values: Mapping[str, object], where: str) -> Answer | None:
-        """The answer of a row, with a as the left side; None if it is unusable, in which case it is counted as
-        dropped."""
-        if not self.kind.traits.sides:
-            return self._content(values, where)
-        self.words[word] += 1
-        verdict, strength = self.columns.choices.get(word) or CHOICES.get(word.lower(), ("", 0))
-        if verdict:
-            return Answer({"a": "left", "b": "right"}.get(verdict, verdict), strength)
-        count, places = self._unknown.get(word, (0, ()))
-        self._unknown[word] = (count + 1, _with(places, where))
-        return None
-
-    def _content(self, values: Mapping[str, object], where: str) -> Answer | None:
-        """The answer of a row for kinds of questions other than pairs."""
-        meaning = self.kind.read(values, self.screen)
-        if meaning is None:
-            self.drop(Sentence("columns of its kind are missing"), where)
-            return None
-        try:
-            if meaning.content:
-                self.kind.check(meaning, self.screen)
-        except TutelageError as error:
-            self.drop(error.args[0], where)
-            return None
-        return meaning
-
-    def _told(
-        self,
-        item: Item,
-        completions: Sequence[CompletionRecord],
-        rater: str,
-        meaning: Answer,
-        values: Mapping[str, object],
-    ) -> AnswerRecord:
-        sides = tuple(item.responses.index(completion.id) for completion in completions)
-        created = milliseconds(_text(values, self.columns.time))
-        reason = _text(values, self.columns.reason)
+        rater = self._raters.of[ballot.rater]
+        sides = tuple(item.responses.index(completion.id) for completion in both)
+        reason = cell_text(ballot.values, self.mapping.reason or "")
         parts = [meaning.choice, str(meaning.strength), *([str(dict(meaning.content))] if meaning.content else [])]
         name = stable_id(item.key, rater, str(sides), *parts, str(created), reason)
         self._keys[name] += 1
@@ -254,24 +281,52 @@ class _VoteReader:
 
     def drop(self, reason: str, where: str) -> None:
         """Count an unusable vote."""
-        count, places = self._dropped.get(reason, (0, ()))
-        self._dropped[reason] = (count + 1, _with(places, where))
+        count, places = self._faults.get(reason, (0, ()))
+        self._faults[reason] = (count + 1, _with(places, where))
 
-    def reasons(self) -> dict[str, Places]:
-        """Dropped votes by reason. The most frequent unknown choice words are listed individually."""
-        unknown = sorted(self._unknown.items(), key=lambda each: (-each[1][0], each[0]))
-        reasons: dict[str, Places] = {
-            Sentence("the choice '%(word)s' is not known", word=word[:50]): places for word, places in unknown[:SHOWN]
-        }
-        others = unknown[SHOWN:]
-        if others:
-            places = tuple(place for _, (_, some) in others for place in some)[:SHOWN]
-            total = sum(count for _, (count, _) in others)
-            reason = counted(
-                "%(count)s other choice is not known", "%(count)s other choices are not known", count=len(others)
-            )
-            reasons[reason] = (total, places)
-        return self._dropped | reasons
+    def leave_out(self, reason: str, where: str) -> None:
+        """Count a vote that is valid, but is not imported."""
+        count, places = self.left_out.get(reason, (0, ()))
+        self.left_out[reason] = (count + 1, _with(places, where))
+
+    def faults(self) -> dict[str, Places]:
+        """Unusable votes by reason. Of reasons that differ only in the value, the most frequent are listed
+        individually."""
+        alike: dict[str, list[str]] = {}
+        for reason in sorted(self._faults, key=lambda each: -self._faults[each][0]):
+            alike.setdefault(reason.message if isinstance(reason, Sentence) else reason, []).append(reason)
+        reasons: dict[str, Places] = {}
+        for group in alike.values():
+            reasons |= {reason: self._faults[reason] for reason in group[:SHOWN]}
+            others = [self._faults[reason] for reason in group[SHOWN:]]
+            if others:
+                like = counted("%(count)s other like it", "%(count)s others like it", count=len(others))
+                places = tuple(place for _, some in others for place in some)[:SHOWN]
+                reasons[like] = (sum(count for count, _ in others), places)
+        return reasons
+
+
+class _ReadCells(dict[str, object]):
+    """Cells of a row; `names` are those that were read."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        super().__init__(values)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: object = None) -> object:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def _is_conversation(text: str) -> bool:
+    """Whether a text is a list of messages as JSON."""
+    if not (text.startswith("[{") and text.endswith("}]")):
+        return False
+    try:
+        messages = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return all({"role", "content"} <= each.keys() or {"from", "value"} <= each.keys() for each in messages)
 
 
 def prompt_of(messages: Messages) -> Prompt:
@@ -293,35 +348,8 @@ def item_of(prompt: Prompt, responses: Sequence[str], origin: str) -> Item:
     return Item(stable_id(prompt.id, a, b), prompt.id, (a, b), origin)
 
 
-def milliseconds(text: str) -> int:
-    """Milliseconds since the epoch of a time in ISO 8601 (UTC by default) or in seconds since the epoch; 0 if empty."""
-    if not text:
-        return 0
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = inf
-    if abs(seconds) < YEAR_10000:
-        return int(seconds * 1000)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise FieldError(
-            "time", "“%(given)s” is no time: give ISO 8601 or seconds since the epoch.", given=text[:50]
-        ) from error
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
 def _with(places: tuple[str, ...], where: str) -> tuple[str, ...]:
     """Append a location unless there are `SHOWN` already; locations of rows become sentences."""
     if len(places) == SHOWN:
         return places
     return (*places, where.sentence() if isinstance(where, RowPlace) else where)
-
-
-def _text(values: Mapping[str, object], name: str | None) -> str:
-    """A cell as text; whole numbers stored as floats (1.0) are written without decimals."""
-    value = values.get(name) if name else None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return "" if value is None else str(value).strip()

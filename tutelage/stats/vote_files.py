@@ -16,8 +16,9 @@ import numpy as np
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.readers import BrokenRow, TableRow
+from tutelage.data.row_values import Unusable
 from tutelage.data.tables import Table, read_table
+from tutelage.data.vote_rows import cell_text, choice_names, item_names, rater_names, rejected_rows, unused_columns
 from tutelage.stats.rater_checks import Repeats, self_consistency
 from tutelage.stats.vote_codes import Ints, Votes, ordered_names
 
@@ -66,26 +67,30 @@ class _Row:
     gold: str
 
 
-def read_votes(path: str, columns: VoteFileColumns) -> VoteFile:
+def read_votes(path: str, columns: VoteFileColumns, *, keep_rejected: bool = False) -> VoteFile:
     """Read votes from .csv, .tsv, .json, .jsonl or .parquet, one per row, with cells as stripped text.
 
-    If all choices and known answers are numbers, "1" and "1.0" are equal. Skips unreadable rows, rows without item,
-    rater or choice, and all but the last vote of a rater on an item; in the export of a study also skipped and excluded
-    judgements. An item with conflicting known answers counts as unknown. Raises TutelageError for a missing column, no
-    usable row, a choice column with more than 50 different values, or a gold column without any of its values.
+    Items, raters and choices are the same by the rules of `data.vote_rows`. Skips unreadable rows, rows without item,
+    rater or choice, work that a platform rejected (unless `keep_rejected`), and all but the last vote of a rater on an
+    item; in the export of a study also skipped and excluded judgements. An item with conflicting known answers counts
+    as unknown. Raises TutelageError for a missing column, no usable row, a choice column with more than 50 different
+    values, or a gold column without any of its values.
     """
-    table = _read_tsv(Path(path)) if path.lower().endswith(".tsv") else read_table(path)
+    table = read_table(path)
     number = len(table.rows) + len(table.broken)
     left_out: dict[str, list[str]] = {}
+    notes: list[str] = []
     if not columns.choice:
         table, columns = _with_choice(table, columns, left_out)
     _require(table, columns)
     for broken in table.broken:
         left_out.setdefault(f"unreadable, {broken.reason}", []).append(broken.where)
-    complete = _in_one_notation(list(_complete_rows(table, columns, left_out)))
+    if not set(table.columns) >= _COLUMNS:
+        table = _of_other_tools(table, columns, left_out, notes, keep_rejected)
+    complete = _joined(list(_complete_rows(table, columns, left_out)), notes)
     rows = _last_votes(complete, left_out)
     _refuse_unusable(rows, table, columns)
-    notes = [f"{_places(where)} left out: {reason}" for reason, where in left_out.items()]
+    notes = [*(f"{_places(where)} left out: {reason}" for reason, where in left_out.items()), *notes]
     answers = _known_answers(rows, notes)
     choices = ordered_names({row.choice for row in rows} | set(answers.values()))
     votes = Votes.of([row.item for row in rows], [row.rater for row in rows], [row.choice for row in rows], choices)
@@ -112,26 +117,6 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[object
 def harmless(cell: str) -> str:
     """The text of a cell, prefixed with an apostrophe if a spreadsheet would evaluate it as a formula."""
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and _number(cell) is None else cell
-
-
-def _read_tsv(path: Path) -> Table:
-    """Columns separated by tabs, without quoting."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TutelageError(f"{path} cannot be read as UTF-8 text: {error}.") from error
-    if not lines:
-        raise TutelageError(f"{path} is empty.")
-    header = [name.strip() for name in lines[0].split("\t")]
-    rows: list[TableRow] = []
-    broken: list[BrokenRow] = []
-    for number, line in enumerate(lines[1:], start=2):
-        cells = line.split("\t")
-        if len(cells) == len(header):
-            rows.append(TableRow(f"line {number}", dict(zip(header, cells, strict=True))))
-        elif line.strip():
-            broken.append(BrokenRow(f"line {number}", f"{counted(len(cells), 'cell')} instead of {len(header)}"))
-    return Table(str(path), tuple(rows), tuple(broken))
 
 
 def _with_choice(
@@ -161,6 +146,26 @@ def _with_choice(
     return replace(table, rows=tuple(rows)), replace(columns, choice=CHOICE)
 
 
+def _of_other_tools(
+    table: Table, columns: VoteFileColumns, left_out: dict[str, list[str]], notes: list[str], keep_rejected: bool
+) -> Table:
+    """The table of another tool than ours without rejected work, unless it is kept; adds columns without use to
+    `notes`."""
+    used = {columns.item, columns.rater, columns.choice, columns.gold}
+    rejected = rejected_rows(table, used)
+    unused = unused_columns(table, used)
+    if unused:
+        notes.append(unused)
+    if keep_rejected and rejected:
+        notes.append(f"{counted(len(rejected), 'row')} of rejected work counted: --keep-rejected is set")
+    if keep_rejected:
+        return table
+    for position, reason in rejected.items():
+        where = table.rows[position].where
+        left_out.setdefault(f"{reason} (--keep-rejected counts such rows)", []).append(where)
+    return replace(table, rows=tuple(row for n, row in enumerate(table.rows) if n not in rejected))
+
+
 def _require(table: Table, columns: VoteFileColumns) -> None:
     for role in ("item", "rater", "choice", "gold"):
         name = getattr(columns, role)
@@ -175,21 +180,17 @@ def _complete_rows(table: Table, columns: VoteFileColumns, left_out: dict[str, l
     """The rows with item, rater and choice; records the others in `left_out`."""
     needed = (columns.item, columns.rater, columns.choice)
     for row in table.rows:
-        item, rater, choice = cells = [_text(row.values.get(name)) for name in needed]
+        try:
+            item, rater, choice = cells = [cell_text(row.values, name) for name in needed]
+            gold = cell_text(row.values, columns.gold)
+        except Unusable as error:
+            left_out.setdefault(str(error), []).append(row.where)
+            continue
         if all(cells):
-            yield _Row(row.where, item, rater, choice, _text(row.values.get(columns.gold)))
+            yield _Row(row.where, item, rater, choice, gold)
         else:
             missing = " and ".join(name for name, cell in zip(needed, cells, strict=True) if not cell)
             left_out.setdefault(f"without {missing}", []).append(row.where)
-
-
-def _text(value: object) -> str:
-    """A cell as text: empty for null and NaN, booleans as in JSON."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value).strip()
 
 
 def _last_votes(rows: list[_Row], left_out: dict[str, list[str]]) -> list[_Row]:
@@ -201,14 +202,29 @@ def _last_votes(rows: list[_Row], left_out: dict[str, list[str]]) -> list[_Row]:
     return list(last.values())
 
 
-def _in_one_notation(rows: list[_Row]) -> list[_Row]:
-    """Choices and known answers in the shortest notation of their number, if all of them are numbers."""
-    words = {row.choice for row in rows} | {row.gold for row in rows if row.gold}
-    numbers = {word: _number(word) for word in words}
-    short = {word: f"{number:.15g}" for word, number in numbers.items() if number is not None}
-    if len(short) < len(words) or all(short[word] == word for word in words):
-        return rows
-    return [replace(row, choice=short[row.choice], gold=short.get(row.gold, "")) for row in rows]
+def _joined(rows: list[_Row], notes: list[str]) -> list[_Row]:
+    """The rows with one name for each item, rater and choice, however they are written; those that are written in
+    several ways are added to `notes`."""
+    items = item_names(row.item for row in rows)
+    raters = rater_names(row.rater for row in rows)
+    choices = choice_names(word for row in rows for word in (row.choice, row.gold))
+    remarks = (
+        items.remark(
+            "one item is written in several ways: %(names)s", "%(count)s items are written in several ways: %(names)s"
+        ),
+        raters.remark(
+            "one rater is written in several ways: %(names)s", "%(count)s raters are written in several ways: %(names)s"
+        ),
+        choices.remark(
+            "one choice is written in several ways: %(names)s",
+            "%(count)s choices are written in several ways: %(names)s",
+        ),
+    )
+    notes += filter(None, remarks)
+    return [
+        _Row(row.where, items.of[row.item], raters.of[row.rater], choices.of[row.choice], choices.of[row.gold])
+        for row in rows
+    ]
 
 
 def _number(text: str) -> float | None:

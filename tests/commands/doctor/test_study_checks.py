@@ -13,6 +13,7 @@ from people.worlds import QUIET, Clock, better, raters_of, records, study_of, wo
 
 from tutelage.commands.doctor import study_checks
 from tutelage.commands.doctor.study_checks import AWAY, OLD_BACKUP, check_study
+from tutelage.data.tables import read_table
 from tutelage.people import (
     Answer,
     Item,
@@ -22,6 +23,7 @@ from tutelage.people import (
     change_rater,
     consent,
     create_study,
+    list_studies,
     list_votes,
     next_assignment,
     open_store,
@@ -30,8 +32,13 @@ from tutelage.people import (
     write_note,
 )
 from tutelage.people.settings import Consent
-from tutelage.people.store import migrations
+from tutelage.people.store import migrations, schema
+from tutelage.people.store.archive import write_archive
+from tutelage.people.store.backup import record_archive
+from tutelage.people.store.bulk import VOTES_IMPORTED
 from tutelage.people.store.consents import ask_consent
+from tutelage.people.vote_import import import_votes
+from tutelage.people.vote_mapping import VoteMapping
 
 DAY = 86_400
 
@@ -90,6 +97,47 @@ def test_the_age_of_the_newest_backup_counts(store, clock):
     clock.seconds += 2 * DAY
     found = checks(store)["backup"]
     assert (found.state, f"{OLD_BACKUP + 1} days old" in found.found) == ("warning", True)
+
+
+def test_a_backup_by_the_command_counts_wherever_it_is_now(store, clock, tmp_path):
+    _, raters = a_study(store)
+    work(store, raters)
+    archive = tmp_path / "study.backup"
+    write_archive(store, archive)
+    record_archive(store, archive)
+    assert checks(store)["backup"].state == "ok"
+    assert str(archive) in checks(store)["backup"].found
+    archive.rename(tmp_path / "elsewhere")
+    clock.seconds += (OLD_BACKUP + 1) * DAY
+    found = checks(store)["backup"]
+    assert (found.state, "collect backup" in found.advice) == ("warning", True)
+    backup(store)
+    assert checks(store)["backup"].state == "ok"
+
+
+def test_imports_of_rejected_work_are_named(store, tmp_path):
+    a_study(store)
+    table = tmp_path / "votes.csv"
+    rows = "Say,x,y,a,Ann,APPROVED\nSay,x,y,b,Bo,REJECTED\nSay,x,y,b,Cy,RETURNED\n"
+    table.write_text(f"prompt,completion_a,completion_b,preference,evaluator,status\n{rows}")
+
+    def imports(**mapping):
+        study = create_study(store, f"study {len(list_studies(store))}")
+        return study, import_votes(store, study.id, read_table(table), VoteMapping(**mapping))
+
+    clean, _ = imports()
+    kept, report = imports(keep_rejected=True)
+    assert report.votes == 3
+    old, _ = imports(keep_rejected=True)
+    with store.write() as connection:  # as an earlier version recorded it
+        mine = schema.event.c.study_id == old.id, schema.event.c.action == VOTES_IMPORTED
+        connection.execute(schema.event.update().where(*mine).values(detail='{"new": 3, "known": 0}'))
+    found = checks(store)
+    assert f"{clean.name}: imports" not in found
+    assert (found[f"{kept.name}: imports"].state, "2 rows" in found[f"{kept.name}: imports"].found) == ("ok", True)
+    assert (found[f"{old.name}: imports"].state, "2 rows" in found[f"{old.name}: imports"].found) == ("warning", True)
+    table.unlink()
+    assert "cannot be read" in checks(store)[f"{old.name}: imports"].found
 
 
 def test_open_items_are_missing(store):

@@ -49,7 +49,7 @@ from tutelage.people.restoration import import_export
 from tutelage.people.simulated_raters import SimulatedRater
 from tutelage.people.statistics.cache import Keeper
 from tutelage.people.vote_import import import_votes
-from tutelage.people.vote_tables import Columns
+from tutelage.people.vote_mapping import VoteMapping
 from tutelage.stats.agreement import krippendorff_alpha
 from tutelage.stats.vote_codes import Votes
 
@@ -263,13 +263,14 @@ def test_ratings_are_taken_in_from_a_table(store: Store, tmp_path: Path) -> None
         f"{header}Q,one,two,eva,5,2,4,4\nQ,one,two,max,1,1,1,6\nQ,one,two,ann,1,,1,2\nQ,one,two,joe,2,2,2,2\n"
     )
     with pytest.raises(TutelageError, match=r"Nothing was imported: 2 of the votes .*rated from 1 to 5.*--partial"):
-        import_votes(store, study.id, read_table(str(table)), Columns())
+        import_votes(store, study.id, read_table(str(table)), VoteMapping())
     assert list_votes(store, study.id) == ()
     assert list_questions(store, study.id) == ()
-    done = import_votes(store, study.id, read_table(str(table)), Columns(), partial=True)
+    done = import_votes(store, study.id, read_table(str(table)), VoteMapping(partial=True))
     assert done.votes == 2
-    assert sum(count for count, _ in done.dropped.values()) == 2
-    assert any("rated from 1 to 5" in reason for reason in done.dropped)
+    assert sum(each.count for each in done.dropped) == 2
+    assert any("rated from 1 to 5" in each.reason for each in done.dropped)
+    assert done.remarks == ()
     found = {vote.rater: vote for vote in list_votes(store, study.id)}
     first = {"eva": ("one", 2), "joe": ("", 0)}
     (question,) = list_questions(store, study.id)
@@ -277,7 +278,7 @@ def test_ratings_are_taken_in_from_a_table(store: Store, tmp_path: Path) -> None
         said = found[name]
         assert said.strength == strength
         assert (question.texts["ab".index(said.verdict)] if better else "") == better
-    assert import_votes(store, study.id, read_table(str(table)), Columns(), partial=True).votes == 0
+    assert import_votes(store, study.id, read_table(str(table)), VoteMapping(partial=True)).votes == 0
 
 
 @pytest.mark.parametrize("scale", [5, 7])

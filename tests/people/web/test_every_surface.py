@@ -1,6 +1,7 @@
 """An operation is declared once: its command, its form, its address and its description follow."""
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -13,8 +14,11 @@ from tutelage.base.config.flags import flags_of, settings_from
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
 from tutelage.commands.collect import subcommands as commands
+from tutelage.commands.collect.settings import SUBCOMMANDS
+from tutelage.data.readers import TableRow
+from tutelage.data.tables import Table
 from tutelage.people.grants import Credential, NewToken
-from tutelage.people.operations import AMENDMENTS, Amendment, Grant
+from tutelage.people.operations import AMENDMENTS, IMPORTS, Amendment, Grant, TableImport
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.studies import study_of
 from tutelage.people.validation import FieldError, check_ranges, number
@@ -246,3 +250,82 @@ def test_every_amendment_reads_back_what_it_puts_in_force(operation: Amendment[A
                 with pytest.raises(FieldError) as refused:
                     operation.amend(store, study, {each.name: wrong}, "somebody")
                 assert refused.value.field == each.name
+
+
+@dataclass(frozen=True)
+class Shelving:
+    """How books are shelved."""
+
+    title: str = "title"
+    """Column of the title."""
+    words: tuple[str, ...] = dataclasses.field(default=(), metadata={"append": True})
+    """Words for a shelf."""
+    most: int | None = number(Sentence("The number of books"), 1, 9, default=None)
+    """Books at most."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """The result."""
+
+    settings: Shelving
+    books: tuple[str, ...]
+
+
+SHELF: list[str] = []
+
+
+def guess(table: Table, **given: Any) -> Shelving:
+    return Shelving(**{"title": table.columns[0]} | given)
+
+
+def look(store: Any, study_id: int, table: Table, settings: Shelving) -> Shelved:
+    return Shelved(settings, tuple(str(row.values[settings.title]) for row in table.rows)[: settings.most])
+
+
+def take(store: Any, study_id: int, table: Table, settings: Shelving, *, actor: str) -> Shelved:
+    ACTORS.append(actor)
+    shelved = look(store, study_id, table, settings)
+    SHELF.extend(shelved.books)
+    return shelved
+
+
+def test_an_import_is_declared_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    SHELF.clear()
+    places = {"here:guess": guess, "here:look": look, "here:take": take}
+    monkeypatch.setattr("tutelage.people.operations._function", lambda place: places[place])
+    shelve = TableImport("shelve", "Shelve books.", Shelving, "here:guess", "here:look", "here:take")
+    settings = commands.settings_of(shelve)
+    given = commands.given_values(settings_from(settings, ["study", "--words", "a", "--words", "b c"], prog="shelve"))
+    table = Table("books", (TableRow("row 1", {"name": "Emma"}), TableRow("row 2", {"name": "Ulysses"})), ())
+    assert shelve.settings_for(table, given) == Shelving("name", ("a", "b c"))
+
+    api = tuple(operation_routes(shelve))
+    monkeypatch.setattr(app, "API_ROUTES", (*app.API_ROUTES, *api))
+    site = World(world.store, world.study)
+    body = describe(api)["components"]["schemas"]["ShelvingRows"]
+    assert (set(body["properties"]), body["required"]) == ({"rows", "title", "words", "most"}, ["rows"])
+    token = create_token(world.store, world.study.id, NewToken("books", ("manage",))).secret
+    headers, address = {"authorization": f"Bearer {token}"}, "/api/v1/operations/shelve"
+    sent = {"rows": [row.values for row in table.rows], "most": 1}
+    expected = {"settings": {"title": "name", "words": [], "most": 1}, "books": ["Emma"]}
+    assert site.client.post(f"{address}/preview", json=sent, headers=headers).json() == expected
+    assert SHELF == []
+    assert site.client.post(address, json=sent, headers=headers).json() == expected
+    assert (SHELF, ACTORS[-1]) == (["Emma"], "program books")
+    for refused in ({"most": 1}, sent | {"most": 10}, sent | {"shelf": 1}, sent | {"rows": []}):
+        assert site.client.post(address, json=refused, headers=headers).status_code == 400
+
+
+@pytest.mark.parametrize("operation", IMPORTS, ids=lambda operation: operation.name)
+def test_every_import_has_a_command_and_a_form_for_all_its_fields(operation: TableImport[Any], world: World) -> None:
+    flags = {flag.names[0] for flag in flags_of(SUBCOMMANDS[operation.name])}
+    assert {f"--{each.flag.replace('_', '-')}" for each in operation.parameters} <= flags
+    owner = world.owner()
+    rows = "prompt,response_1,response_2,winner,rater\nWhy?,So.,No.,a,Ann\nWhy?,,No.,a,Ann\n"
+    page = owner.get(owner.file(f"/owner/{operation.name}/file?name=x.csv", rows.encode()).json()["address"]).text
+    named = set(re.findall(r'name="(\w+)"', page))
+    assert {each.name for each in operation.parameters} <= named

@@ -129,17 +129,17 @@ def _personal(
     settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str], note: str
 ) -> list[tuple[str, str, str]]:
     """Return name, address and token of a new personal link for each name."""
+    from tutelage.data.vote_rows import fold_name
     from tutelage.people import personal_links
-    from tutelage.people.store.raters import folded
 
     links = personal_links(store, study.id, tuple(addresses), days=_new(settings).days, note=note, actor=operator())
-    to = {folded(name): address for name, address in addresses.items()}
-    return [(name, to[folded(name)], token) for name, token in links]
+    to = {fold_name(name): address for name, address in addresses.items()}
+    return [(name, to[fold_name(name)], token) for name, token in links]
 
 
 def _read_names(file: Path) -> dict[str, str]:
     """Read names from a file, one per line, without addresses; or from a table with the columns name and email."""
-    from tutelage.people.store.raters import folded
+    from tutelage.data.vote_rows import fold_name
 
     try:
         lines = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
@@ -156,7 +156,7 @@ def _read_names(file: Path) -> dict[str, str]:
         name, address = cells.get("name", ""), cells.get("email", "")
         if not name or not address:
             raise TutelageError(f"Row {number} of {file} lacks a name or an address; give both.")
-        if address_of.setdefault(folded(name), address) != address:
+        if address_of.setdefault(fold_name(name), address) != address:
             raise TutelageError(f"'{name}' has two addresses in {file}; give one.")
         result[name] = address
     return result

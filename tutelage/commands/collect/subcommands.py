@@ -46,6 +46,7 @@ def _field(parameter: Parameter, *, amends: bool) -> tuple[str, Any, Any]:
         usual = parameter.default if not parameter.required else ""
         text += f" [default: {usual}]" if usual else ""
     kind = kind | None if default is None else kind
+    kind = Annotated[kind, tyro.conf.UseAppendAction] if parameter.append else kind
     field = dataclasses.field(default=default, metadata={"text": text})
     return parameter.flag, kind, field
 

@@ -1,7 +1,7 @@
 """`tutelage collect export`, `import`, `backup` and `restore`: a study as files, and files as a study."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,13 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.collect.subcommands import given_values, settings_of
 from tutelage.commands.study import CollectSettings, database, new_name, open_existing, operator, study_name
-from tutelage.people.operations import EXPORT
+from tutelage.people.operations import EXPORT, IMPORT
 
 if TYPE_CHECKING:
     from tutelage.data.tables import Table
     from tutelage.people import Store, Study
     from tutelage.people.redaction import Hints
-    from tutelage.people.vote_tables import Columns
+    from tutelage.people.vote_mapping import ImportPreview, ImportReport, VoteMapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,44 +40,17 @@ Export = settings_of(EXPORT, ExportFiles)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Import(CollectSettings):
-    """Import data from elsewhere: a folder that `collect export` wrote (as a new study), or a table of votes."""
+class ImportSource(CollectSettings):
+    """Source of an import."""
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
-    """The folder, or a table of votes: csv, tsv, json, jsonl or parquet."""
-    prompt: tuple[str, ...] = ("prompt",)
-    """Column of the prompt; several are joined by blank lines."""
-    a: str = "completion_a"
-    """Column of the first response."""
-    b: str = "completion_b"
-    """Column of the second response."""
-    choice_column: str = "preference"
-    """Column of the choice: a, b, tie, both_bad, a-is-better, b-is-slightly-better, …"""
-    choice: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Meaning of another word for a choice, such as 1=a; once per word."""
-    rater: str = "evaluator"
-    """Column of the rater."""
-    annotators: tuple[str, ...] = ()
-    """Columns with the choices of one rater each, named after the column, instead of --choice-column and --rater; an
-    empty cell is no vote."""
-    model_a: str = ""
-    """Column of the model of the first response, if any."""
-    model_b: str = ""
-    """Column of the model of the second response, if any."""
-    time: str = ""
-    """Column of the time of the vote, if any."""
-    reason: str = ""
-    """Column of the rater's reason, if any."""
-    partial: bool = False
-    """Skip unusable votes; by default nothing is imported if there are any."""
+    """A table of votes (csv, tsv, json, jsonl or parquet), or a folder that `collect export` wrote, which becomes a new
+    study."""
+    preview: bool = False
+    """Print what would be imported from a table, and import nothing. The study must exist."""
 
-    def __post_init__(self) -> None:
-        for each in self.choice:
-            if "=" not in each:
-                raise TutelageError(
-                    f"--choice {each} has no meaning: write --choice {each}=a for a choice, or "
-                    f"--choice-column {each} for a column."
-                )
+
+Import = settings_of(IMPORT, ImportSource, "A folder that `collect export` wrote becomes a new study.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,17 +122,19 @@ def _told(hints: "Hints", *, redacted: bool) -> Iterator[str]:
         yield "The page Export shows where; --redact writes [email], [phone] and so on in its place."
 
 
-def read(settings: Import) -> int:
+def read(settings: ImportSource) -> int:
     """Import a folder as a new study, or a table of votes into the named study, which is created if absent."""
     source = Path(settings.source).expanduser()
-    if source.is_dir():
-        _restore(settings, source)
-    else:
+    if not source.is_dir():
         _read_table(settings)
+    elif given := [f"--{name.replace('_', '-')}" for name in given_values(settings)]:
+        raise TutelageError(f"{source} is a folder; {', '.join(given)} is about a table of votes.")
+    else:
+        _restore(settings, source)
     return 0
 
 
-def _restore(settings: Import, source: Path) -> None:
+def _restore(settings: ImportSource, source: Path) -> None:
     from tutelage.people import open_store
     from tutelage.people.restoration import import_export
 
@@ -169,71 +144,71 @@ def _restore(settings: Import, source: Path) -> None:
         print(f"{study.name} was restored from {source} into {store.address}")
 
 
-def _read_table(settings: Import) -> None:
+def _read_table(settings: ImportSource) -> None:
     from tutelage.data.tables import read_table
     from tutelage.people import open_store
-    from tutelage.people.vote_import import import_votes
 
-    table, columns = read_table(settings.source), _columns(settings)
+    table = read_table(settings.source)
+    mapping = IMPORT.settings_for(table, given_values(settings))
+    print(f"columns: {', '.join(f'{field}={column}' for column, field in mapping.columns.items())}")
+    if settings.preview:
+        store, study = open_existing(settings)
+        with closing(store):
+            _print_preview(IMPORT.look(store, study.id, table, mapping))
+        return
     address = database(settings)
     if "://" not in address and not Path(address).exists():
-        _check(table, columns, settings)  # an unusable file must not create a database
+        _check(table, mapping)  # an unusable file must not create a database
     with closing(open_store(address)) as store:
-        study = _study(store, table, columns, settings)
-        imported = import_votes(store, study.id, table, columns, partial=settings.partial, actor=operator())
+        study = _study(store, table, mapping, settings)
+        report = IMPORT.run(store, study.id, table, mapping, operator())
     print(
-        f"{study.name}: {counted(imported.votes, 'new vote')} by {counted(imported.raters, 'new rater')} on "
-        f"{counted(imported.items, 'new question')}; "
-        f"{imported.revised:,} replaced an earlier one, {imported.known:,} were known already."
+        f"{study.name}: {counted(report.votes, 'new vote')} by {counted(report.raters, 'new rater')} on "
+        f"{counted(report.items, 'new question')}; "
+        f"{report.revised:,} replaced an earlier one, {report.known:,} were known already."
     )
-    for reason, (count, places) in imported.dropped.items():
-        print(f"  left out {count:,}: {reason} ({', '.join(places)}{', …' if count > len(places) else ''})")
+    _print_remarks(report)
 
 
-def _columns(settings: Import) -> "Columns":
-    from tutelage.people.vote_tables import Columns
-
-    return Columns(
-        prompt=settings.prompt,
-        a=settings.a,
-        b=settings.b,
-        choice=settings.choice_column,
-        rater=settings.rater,
-        model_a=settings.model_a or None,
-        model_b=settings.model_b or None,
-        time=settings.time or None,
-        reason=settings.reason or None,
-        choices=_meanings(settings.choice),
-        annotators=settings.annotators,
+def _print_preview(preview: "ImportPreview") -> None:
+    print(
+        f"{counted(preview.votes, 'vote')} by {counted(preview.raters, 'rater')} ({preview.new_raters:,} of them new) "
+        f"on {counted(preview.items, 'question')}; nothing was imported."
     )
+    for each in preview.choices:
+        print(f"  choice {each.word}: {counted(each.count, 'vote')}, {each.means or 'unknown'}")
+    if preview.more_choices:
+        print(f"  {counted(preview.more_choices, 'other choice')}")
+    _print_remarks(preview)
 
 
-def _study(store: "Store", table: "Table", columns: "Columns", settings: Import) -> "Study":
+def _print_remarks(result: "ImportReport | ImportPreview") -> None:
+    """Print what is not imported, and remarks."""
+    for each in result.dropped:
+        places = ", ".join(each.places) + (", …" if each.count > len(each.places) else "")
+        print(f"  left out {each.count:,}: {each.reason} ({places})")
+    for remark in result.remarks:
+        print(f"  {remark}")
+
+
+def _study(store: "Store", table: "Table", mapping: "VoteMapping", settings: ImportSource) -> "Study":
     """Return the named study, created if absent and the table is usable."""
     from tutelage.people import create_study, list_studies, open_study
 
     name = new_name(settings)
     if name in list_studies(store):
         return open_study(store, name)
-    _check(table, columns, settings)
+    _check(table, mapping)
     return create_study(store, name, actor=operator())
 
 
-def _check(table: "Table", columns: "Columns", settings: Import) -> None:
+def _check(table: "Table", mapping: "VoteMapping") -> None:
     from tutelage.people import Presentation
     from tutelage.people.kinds import DEFAULT
     from tutelage.people.kinds.kind import Screen
     from tutelage.people.vote_import import usable_votes
 
-    usable_votes(table, columns, DEFAULT, Screen(2, Presentation().scale), partial=settings.partial)
-
-
-def _meanings(choices: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Parse WORD=MEANING; a word may contain the equals sign itself."""
-    from tutelage.people.vote_tables import meaning_of
-
-    pairs = [each.rpartition("=") for each in choices]
-    return {word: meaning_of(meaning) for word, _, meaning in pairs}
+    usable_votes(table, mapping, DEFAULT, Screen(2, Presentation().scale))
 
 
 def back_up(settings: Backup) -> int:

@@ -3,17 +3,22 @@
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.doctor.machine import GIB, Check, State
+from tutelage.data.tables import read_table
+from tutelage.data.vote_rows import rejected_rows
 from tutelage.people import Rater, Store, Study, check, count_notices, list_raters, list_studies, open_store, open_study
 from tutelage.people.rater_progress import find_shortage
 from tutelage.people.statistics.cache import Keeper, StudyStatistics
-from tutelage.people.store.backup import newest_backup
+from tutelage.people.store.backup import newest_archive, newest_backup
+from tutelage.people.store.bulk import VOTES_IMPORTED
 from tutelage.people.store.consents import raters_due
 from tutelage.people.store.database import database_revision, with_backup
 from tutelage.people.store.engine import DamagedStore
+from tutelage.people.store.events import list_events
 from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.item_catalogue import ItemFilter, find_items
 from tutelage.people.store.live_models import find_live_models
@@ -26,6 +31,8 @@ LITTLE_DISK = 1.0
 DAY_MS = 86_400_000
 OLD_BACKUP = 7
 """Days after which a backup is too old if new answers have arrived."""
+MOST_IMPORTS = 100
+"""Maximum number of imports of a study that are checked."""
 AWAY = 14
 """Days without activity after which a rater is inactive."""
 
@@ -81,17 +88,12 @@ def _disk(store: Store) -> Iterator[Check]:
 
 
 def _backups(store: Store, studies: Sequence[Study]) -> Iterator[Check]:
-    backup = newest_backup(store)
+    backup = max(filter(None, (newest_backup(store), newest_archive(store))), key=lambda each: each[1], default=None)
     days = None if backup is None else (store.now() - backup[1]) / DAY_MS
-    text = (
-        "none beside the database"
-        if backup is None or days is None
-        else f"{backup[0]}, {counted(round(days), 'day')} old"
-    )
+    text = "none" if backup is None or days is None else f"{backup[0]}, {counted(round(days), 'day')} old"
     answered = any(rater.tallies.answered for study in studies for rater in list_raters(store, study.id))
     due = answered and (days is None or days > OLD_BACKUP)
-    copying = "pg_dump copies it" if store.path is None else f"sqlite3 {store.path} '.backup FILE' copies it"
-    advice = f"Keep a copy on another disk; {copying} while raters go on."
+    advice = "Keep a copy on another disk: `tutelage collect backup` writes one while raters go on."
     yield Check.warning("backup", text, advice, when=due)
 
 
@@ -113,6 +115,7 @@ def _study(store: Store, study: Study, *, alone: bool) -> Iterator[Check]:
         lambda: _inbox(store, study),
         lambda: _consent(study, raters),
         lambda: _retention(store, study),
+        lambda: _imports(store, study),
     )
     for part in parts:
         for each in part():
@@ -219,3 +222,33 @@ def _retention(store: Store, study: Study) -> Iterator[Check]:
     text = f"overdue for {len(due):,}: {', '.join(rater.name for rater in due[:5])}"
     advice = "`tutelage collect forget --due` forgets them; a running `collect serve` does so every hour."
     yield Check("retention", text, "fault", advice)
+
+
+def _imports(store: Store, study: Study) -> Iterator[Check]:
+    """Check imports of votes for work that a platform rejected. Those without a count, by an earlier version of the
+    program, contain it without a remark: their files are read again."""
+    advice = "Import the table into a new study, or exclude the raters of these rows on the page Raters."
+    sources: set[str] = set()
+    for event in list_events(store, study.id, action=VOTES_IMPORTED, limit=MOST_IMPORTS):
+        source = Path(event.subject)
+        if event.detail.get("rejected"):
+            text = f"{source}: {counted(int(str(event.detail['rejected'])), 'row')} of rejected work, kept by choice"
+            yield Check("imports", text)
+        if "rejected" in event.detail or source.is_dir() or event.subject in sources:
+            continue
+        sources.add(event.subject)
+        count = _count_rejected(source)
+        if count is None:
+            text, remedy = f"{source} cannot be read here", "Look whether it holds work that a platform rejected."
+            yield Check.warning("imports", text, remedy)
+        else:
+            text = f"{source}: {counted(count, 'row')} of work that a platform rejected"
+            yield Check.warning("imports", text, advice, when=count > 0)
+
+
+def _count_rejected(source: Path) -> int | None:
+    """Rows of rejected work in a table; None if it cannot be read."""
+    try:
+        return len(rejected_rows(read_table(source), used=())) if source.is_file() else None
+    except TutelageError:
+        return None

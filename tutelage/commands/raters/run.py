@@ -87,8 +87,14 @@ def raters(settings: RatersSettings) -> RatersResult:
     Raises:
         TutelageError: the table cannot be read, or has too few choices.
     """
-    file = read_votes(settings.votes, VoteFileColumns(settings.item, settings.rater, settings.choice, settings.gold))
+    columns = VoteFileColumns(settings.item, settings.rater, settings.choice, settings.gold)
+    file = read_votes(settings.votes, columns, keep_rejected=settings.keep_rejected)
     votes, gold = file.votes, file.gold if settings.use_gold else None
+    if len(votes.choices) < 2:
+        raise TutelageError(
+            f"All votes in {settings.votes} are '{votes.choices[0]}'; reliability needs at least two different "
+            f"choices. {' '.join(f'Note: {note}.' for note in file.notes)}".rstrip()
+        )
     choice = choose_model(votes, gold, seed=settings.seed) if settings.model == "auto" else None
     name = choice.name if choice else settings.model
     model = fit_model(name, votes, gold, choice.links if choice else ())

@@ -24,6 +24,9 @@ class RatersSettings:
     export `verdict`, without skipped or excluded votes]"""
     gold: str = ""
     """Column of known answers, if any; the labels are measured against them."""
+    keep_rejected: bool = False
+    """Count work that a platform rejected, returned, discarded or cancelled, according to a column such as `status` or
+    `was_cancelled`; by default it is left out."""
     use_gold: bool = False
     """Fit the model to the known answers too, instead of only measuring against them."""
     model: Literal["auto", "majority", "coin", "biased", "hierarchical", "matrix"] = "auto"

@@ -16,7 +16,7 @@ from babel.messages.pofile import write_po
 from tutelage.people.languages.catalogue import ENGLISH, FOLDER, LANGUAGES, catalogue
 
 PEOPLE = FOLDER.parent
-BELOW = ("data", "base/extras.py")
+BELOW = ("data", "base/extras.py", "base/sentences.py")
 """Further folders and files of the package with sentences for these pages."""
 METHODS = (("web/templates/**.html", "jinja2"), ("web/static/**.js", "javascript"), ("**.py", "python"))
 """Extraction methods by pattern of paths."""
@@ -28,6 +28,7 @@ KEYWORDS: dict[str, tuple[int, ...] | None] = {
     "Sentence": None,
     "FieldError": (2,),
     "counted": (1, 2),
+    "remark": (1, 2),
 }
 
 

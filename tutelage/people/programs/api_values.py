@@ -15,6 +15,7 @@ Cursor: TypeAlias = Annotated[
 ]
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 MOST_ROWS = 10_000
+Rows: TypeAlias = Annotated[tuple[Mapping[str, Any], ...], Meta(min_length=1, max_length=MOST_ROWS)]
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class NewRows:
     """Rows to add as items: preferences in any format that `collect init --from-pairs` reads (labels are ignored), or
     lines of the items.jsonl of an export."""
 
-    rows: Annotated[tuple[Mapping[str, Any], ...], Meta(min_length=1, max_length=MOST_ROWS)]
+    rows: Rows
     round: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
     """Round of the items for preferences; lines of an export contain their round."""
 

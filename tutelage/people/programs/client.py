@@ -40,6 +40,7 @@ from tutelage.people.programs.api_values import (
     VoteQuery,
 )
 from tutelage.people.selection import Selection
+from tutelage.people.vote_mapping import ImportPreview, ImportReport
 
 T = TypeVar("T")
 ROOT = "/api/v1"
@@ -121,15 +122,21 @@ class StudyClient:
         Raises:
             TutelageError: a row is invalid; nothing was added.
         """
-        if not rows or len(rows) > MOST_ROWS:
-            raise TutelageError(f"Add 1 to {nouns.counted(MOST_ROWS, 'row')} at a time, not {len(rows):,}.")
         headers = {"idempotency-key": key or new_key()}
-        body = {"rows": [dict(row) for row in rows], "round": round}
-        try:
-            answer = self._transport.post(f"{self.url}{ROOT}/items", body, headers)
-        except (TypeError, ValueError) as error:
-            raise TutelageError(f"The rows cannot be encoded as JSON: {error}.") from error
-        return self._converted(answer, Added)
+        return self._converted(self._posted("/items", rows, {"round": round}, headers), Added)
+
+    def import_votes(self, rows: Sequence[Mapping[str, Any]], **mapping: Any) -> ImportReport:
+        """Import votes, one per row, atomically. `mapping` are fields of `VoteMapping`, the roles of the columns; an
+        omitted column is one with a usual name. Importing rows again adds nothing.
+
+        Raises:
+            TutelageError: a row or a field is invalid; nothing was imported.
+        """
+        return self._converted(self._posted("/operations/import", rows, mapping), ImportReport)
+
+    def preview_votes(self, rows: Sequence[Mapping[str, Any]], **mapping: Any) -> ImportPreview:
+        """The result that `import_votes` would have, without importing anything."""
+        return self._converted(self._posted("/operations/import/preview", rows, mapping), ImportPreview)
 
     def preferences(self, **selection: Any) -> tuple[PreferenceLine, ...]:
         """The preferences derived from the votes. `selection` are fields of `Selection`: kinds, versions, ties,
@@ -168,6 +175,22 @@ class StudyClient:
         if unknown:
             raise TutelageError(f"'{unknown[0]}' is not a field of the selection: {', '.join(fields)}.")
         return self._lines("/preferences", selection)
+
+    def _posted(
+        self,
+        path: str,
+        rows: Sequence[Mapping[str, Any]],
+        values: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+    ) -> object:
+        """The response to rows and further values of the body."""
+        if not rows or len(rows) > MOST_ROWS:
+            raise TutelageError(f"Send 1 to {nouns.counted(MOST_ROWS, 'row')} at a time, not {len(rows):,}.")
+        body = {"rows": [dict(row) for row in rows], **values}
+        try:
+            return self._transport.post(f"{self.url}{ROOT}{path}", body, headers)
+        except (TypeError, ValueError) as error:
+            raise TutelageError(f"The rows cannot be encoded as JSON: {error}.") from error
 
     def _lines(self, path: str, query: Mapping[str, Any]) -> list[dict[str, Any]]:
         text = self._transport.text(self._address(path, query))

@@ -41,6 +41,11 @@ class _Line:
     completions: tuple[CompletionRecord, ...]
 
 
+def request_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows of a request as a table."""
+    return Table(SOURCE, tuple(TableRow(RowPlace("row", number), row) for number, row in enumerate(rows, 1)), ())
+
+
 def questions_of(sent: NewRows) -> NewQuestions:
     """Convert rows to questions.
 
@@ -49,8 +54,7 @@ def questions_of(sent: NewRows) -> NewQuestions:
     """
     if any(row.keys() >= _PARTS for row in sent.rows):
         return _lines(sent.rows)
-    rows = tuple(TableRow(RowPlace("row", number), values) for number, values in enumerate(sent.rows, 1))
-    loaded = preferences_of(Table(SOURCE, rows, ()))
+    loaded = preferences_of(request_table(sent.rows))
     if loaded.skipped:
         reasons = "; ".join(map(str, loaded.skipped))
         raise TutelageError(

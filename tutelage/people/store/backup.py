@@ -95,6 +95,16 @@ def archives_since(store: Store, study_id: int, moment: int) -> tuple[str, ...]:
     return tuple(place for place in dict.fromkeys(places) if Path(place).is_file())
 
 
+def newest_archive(store: Store) -> tuple[str, int] | None:
+    """The newest file recorded by `record_archive`, wherever it is now, and its time (milliseconds since the epoch);
+    None if none was written."""
+    event = schema.event
+    query = sa.select(event.c.subject, event.c.at).where(event.c.action == ARCHIVED).order_by(event.c.id.desc())
+    with store.read() as connection:
+        row = connection.execute(query.limit(1)).one_or_none()
+    return None if row is None else (row.subject, row.at)
+
+
 def newest_backup(store: Store) -> tuple[str, int] | None:
     """The newest backup by the time in its name, and that time (milliseconds since the epoch); None without backups."""
     dated = [(second, name) for name in backups_since(store, 0) if (second := _moment_in(name)) is not None]

@@ -18,6 +18,8 @@ from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.judgements import judgement_row, row_of
 from tutelage.people.store.studies import Study, load_study
 
+VOTES_IMPORTED = "votes_imported"
+"""Action of the audit trail; its subject is the name of the file or folder."""
 _CHUNK = 5_000
 _judgements, _assignments, _items, _raters = schema.judgement, schema.assignment, schema.item, schema.rater
 
@@ -59,9 +61,16 @@ def write_answers(
 
 
 def insert_answers(
-    connection: Connection, study_id: int, records: Sequence[AnswerRecord], now: int, *, source: str, actor: str
+    connection: Connection,
+    study_id: int,
+    records: Sequence[AnswerRecord],
+    now: int,
+    *,
+    source: str,
+    actor: str,
+    **more: object,
 ) -> WriteCounts:
-    """`write_answers` within an exclusive write transaction."""
+    """`write_answers` within an exclusive write transaction. The event of the audit trail has `more` details."""
     keys = sa.select(_judgements.c.idempotency_key).where(_judgements.c.study_id == study_id)
     stored = set(connection.scalars(keys))
     fresh = [each for each in records if each.answer.key not in stored]
@@ -71,8 +80,8 @@ def insert_answers(
     count_again(connection, _assignments.c.study_id == study_id, now)
     _tallies(connection, study_id)
     written = WriteCounts(len(fresh), len(records) - len(fresh))
-    detail = {"new": written.new, "known": written.known}
-    record_event(connection, study_id, now, actor, "votes_imported", source, **detail)
+    detail = {"new": written.new, "known": written.known, **more}
+    record_event(connection, study_id, now, actor, VOTES_IMPORTED, source, **detail)
     return written
 
 

@@ -23,6 +23,7 @@ from itertools import chain, count
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.vote_rows import fold_name
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.backup import (
@@ -39,7 +40,7 @@ from tutelage.people.store.backup import (
 from tutelage.people.store.consents import load_consent, raters_due
 from tutelage.people.store.engine import Connection, Store, insert_row, record_event
 from tutelage.people.store.exclusions import count_again
-from tutelage.people.store.raters import Rater, folded, free_name, lock_rater
+from tutelage.people.store.raters import Rater, free_name, lock_rater
 from tutelage.people.store.turns import erase_conversations
 
 LOOK_SECONDS = 3_600
@@ -247,7 +248,7 @@ def _release(connection: Connection, rater: Rater, now: int, *, erased: bool) ->
 
 def _rename(connection: Connection, rater: Rater, name: str, now: int, *, erased: bool) -> None:
     values: dict[str, object] = {
-        "name": name, "folded": folded(name), "detail": "{}", "state": "paused", "quota": None, "seen": None,
+        "name": name, "folded": fold_name(name), "detail": "{}", "state": "paused", "quota": None, "seen": None,
         "forgotten": now, "identity": None, "contact": "",
     }  # fmt: skip
     if rater.excluded is not None:

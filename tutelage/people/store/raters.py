@@ -2,7 +2,6 @@
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -10,6 +9,7 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.vote_rows import fold_name
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, insert_row, lock, record_event, value_of
@@ -93,9 +93,15 @@ class Rater:
         return pseudonym_of(self.id, self.kind, self.name)
 
 
-def folded(name: str) -> str:
-    """Normalise a name for comparisons: case, extra spaces and Unicode forms."""
-    return unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
+def refuse_name(name: str) -> None:
+    """Raises FieldError for a name that is empty, too long or not printable."""
+    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise FieldError(
+            "name",
+            "A rater's name has 1 to %(most)s printable characters; %(name)s has not.",
+            most=LONGEST_NAME,
+            name=repr(name[: 2 * LONGEST_NAME]),
+        )
 
 
 def pseudonym_of(number: int, kind: str, name: str) -> str:
@@ -158,20 +164,14 @@ def insert_rater(
 ) -> Rater:
     """`add_rater` within a transaction, which must be exclusive if `has_stand_ins`."""
     study, raters = lock(connection, schema.study, study_id), schema.rater
-    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
-        raise FieldError(
-            "name",
-            "A rater's name has 1 to %(most)s printable characters; %(name)s has not.",
-            most=LONGEST_NAME,
-            name=repr(name),
-        )
+    refuse_name(name)
     namesake = named_rater(connection, study_id, name)
     if namesake is not None:
         raise NameTaken(study["name"], namesake.name)
     comes = kind == "human" and role == "rater" and not has_people(connection, study_id)
     row = {
         "study_id": study_id, "name": name, "kind": kind, "role": role, "quota": quota, "created": now,
-        "state": "training" if training else "active", "folded": folded(name),
+        "state": "training" if training else "active", "folded": fold_name(name),
         "detail": json.dumps(dict(detail or {}), ensure_ascii=False, sort_keys=True),
     }  # fmt: skip
     rater_id = insert_row(connection, raters, row)
@@ -259,7 +259,7 @@ def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
 
 def named_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | None:
     """`find_rater` within a transaction; an exact match takes precedence over a case-insensitive one."""
-    query = _OF_STUDY.where(schema.rater.c.folded == folded(name))
+    query = _OF_STUDY.where(schema.rater.c.folded == fold_name(name))
     matches = [_rater(row) for row in connection.execute(query, {"study": study_id}).mappings()]
     return next((rater for rater in matches if rater.name == name), matches[0] if matches else None)
 

@@ -106,7 +106,7 @@ def read_value(call: Call, asked: Parameter) -> object:
     if asked.type is bool:
         return text == "yes"
     if get_origin(asked.type) is tuple:
-        return call.values(asked.name)
+        return tuple(filter(None, call.values(asked.name)))
     if asked.limits is None:
         return text.replace("\r\n", "\n")
     words, least, most, in_per_cent = asked.limits

@@ -14,6 +14,7 @@ from tutelage.people.web.api.table import API_ROUTES, describe
 from ..conftest import World
 
 DESCRIPTION = describe(API_ROUTES)
+VOTE = {"prompt": "Why?", "response_1": "So.", "response_2": "No.", "winner": "a", "rater": "Ann"}
 BODIES: dict[str, dict[str, object]] = {
     "/operations/recruit": {"platform": "mturk"},
     "/operations/consent": {"votes": "erase"},
@@ -22,8 +23,10 @@ BODIES: dict[str, dict[str, object]] = {
     "/operations/webhook/revoke": {"number": 1},
     "/operations/invite": {"uses": 3},
     "/operations/invite/revoke": {"number": 1},
+    "/operations/import": {"rows": [VOTE]},
+    "/operations/import/preview": {"rows": [VOTE]},
 }
-"""A body for each address that takes no rows."""
+"""A body for each address of an operation."""
 
 
 class Program:

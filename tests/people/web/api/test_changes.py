@@ -2,23 +2,23 @@
 
 import pytest
 
-from tutelage.people import list_events
-from tutelage.people.operations import AMENDMENTS, GRANTS, INVITE, PLAN, RECRUIT, TOKEN
+from tutelage.people import list_events, list_votes
+from tutelage.people.operations import AMENDMENTS, GRANTS, IMPORTS, INVITE, PLAN, RECRUIT, TOKEN
 from tutelage.people.web.api.dispatch import ROOT
 
 from ..conftest import World
-from .programs import BODIES, DESCRIPTION, program
+from .programs import BODIES, DESCRIPTION, VOTE, program
 
 
 def test_every_operation_has_its_address_with_its_ranges_and_texts() -> None:
-    for operation in (*AMENDMENTS, *GRANTS):
+    for operation in (*AMENDMENTS, *GRANTS, *IMPORTS):
         if operation is TOKEN:
             continue
         assert f"{ROOT}/operations/{operation.name}" in DESCRIPTION["paths"]
-        told = DESCRIPTION["components"]["schemas"][
-            operation.settings.__name__ + ("Changes" if operation in AMENDMENTS else "")
-        ]
-        assert set(told["properties"]) == {each.name for each in operation.parameters if not each.people}
+        ending = "Changes" if operation in AMENDMENTS else "Rows" if operation in IMPORTS else ""
+        told = DESCRIPTION["components"]["schemas"][operation.settings.__name__ + ending]
+        open_to_programs = {each.name for each in operation.parameters if not each.people}
+        assert set(told["properties"]) == open_to_programs | ({"rows"} if operation in IMPORTS else set())
         assert told["additionalProperties"] is False
         for each in operation.parameters:
             if each.people:
@@ -86,3 +86,26 @@ def test_a_program_invites_raters_alone_and_makes_no_tokens(world: World) -> Non
     assert "withdrawn" in asks.get("/operations/invite").json()[0]["problem"]
     assert world.client.post(f"{ROOT}/operations/token", json={}, headers=asks.headers).status_code == 404
     assert INVITE.list(world.store, world.study.id)[0].uses == 0
+
+
+def test_a_program_previews_votes_and_imports_them(world: World) -> None:
+    asks, before = program(world, "manage"), list_votes(world.store, world.study.id)
+    rows = [VOTE | {"winner": "1"}, VOTE | {"rater": "ann ", "response_1": "Else.", "winner": 2, "status": "RETURNED"}]
+    seen = asks.post("/operations/import/preview", {"rows": rows, "choice": ["1=a"]}).json()
+    assert (seen["votes"], seen["items"], seen["new_raters"], seen["faults"]) == (1, 1, 1, 0)
+    assert seen["choices"] == [{"word": "1", "count": 1, "means": "a"}]
+    assert (seen["mapping"]["a"], seen["mapping"]["choice_column"], seen["mapping"]["time"]) == (
+        "response_1", "winner", None,
+    )  # fmt: skip
+    assert [(each["count"], each["places"]) for each in seen["dropped"]] == [(1, ["row 2"])]
+    assert list_votes(world.store, world.study.id) == before
+    wrong = asks.post("/operations/import", {"rows": rows, "choice": ["1=a"], "keep_rejected": True})
+    assert (wrong.status_code, list_votes(world.store, world.study.id)) == (400, before)
+    sent = {"rows": rows, "choice": ["1=a", "2=b"], "keep_rejected": True}
+    done = asks.post("/operations/import", sent).json()
+    assert (done["votes"], done["raters"], done["items"]) == (2, 1, 2)
+    assert asks.post("/operations/import", sent).json()["known"] == 2
+    assert len(list_votes(world.store, world.study.id)) == len(before) + 2
+    for field, value in {"choice": ["1"], "a": "elsewhere", "prompt": []}.items():
+        refused = asks.post("/operations/import", {"rows": rows, field: value})
+        assert (refused.status_code, field in refused.json()["error"]["where"]) == (400, True), field

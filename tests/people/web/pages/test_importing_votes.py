@@ -21,8 +21,8 @@ TABLE = (
     "instruction,input,output_1,output_2,label,annotator\n"
     "Add,1 and 2,3,12,1,Anna\nAdd,1 and 2,3,12,2,bert\nSay,hello,hi,<b>hello</b>,0,ANNA\n"
 )
-MAPPED = "&prompt=instruction&prompt=input&a=output_1&b=output_2&choice=label&rater=annotator"
-WORDS = "&word=1&means=a&word=2&means=b&word=0&means=tie"
+MAPPED = "&prompt=instruction&prompt=input&a=output_1&b=output_2&choice_column=label&rater=annotator"
+WORDS = "&choice=1%3Da&choice=2%3Db&choice=0%3Dtie"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_columns_that_are_called_as_usual_are_found_and_words_are_asked_for(empt
     owner = empty.owner()
     page = owner.get(send(owner)).text
     assert "3 rows" in page
-    for field, column in (("a", "output_1"), ("b", "output_2"), ("choice", "label"), ("rater", "annotator")):
+    for field, column in (("a", "output_1"), ("b", "output_2"), ("choice_column", "label"), ("rater", "annotator")):
         chosen = page.split(f'<select id="{field}" name="{field}">')[1].split("</select>")[0]
         assert f'<option value="{column}" selected>' in chosen
     assert page.count('<option value="">not known</option>') == 3
@@ -74,14 +74,14 @@ def test_nothing_is_imported_where_something_cannot_be_used(empty: World) -> Non
     address = send(owner)
     token = address.split("file=")[1]
     fields = {
-        "file": token, "prompt": ["instruction", "input"], "a": "output_1", "b": "output_2", "choice": "label",
-        "rater": "annotator", "word": ["1", "2"], "means": ["a", "b"],
+        "file": token, "prompt": ["instruction", "input"], "a": "output_1", "b": "output_2", "choice_column": "label",
+        "rater": "annotator", "choice": ["1=a", "2=b"],
     }  # fmt: skip
     refused = owner.form("/owner/import", fields)
     assert refused.status_code == 400
     assert "Nothing was imported: 1 of the votes" in refused.text
     assert not list_questions(empty.store, empty.study.id)
-    assert owner.form("/owner/import", fields | {"means": ["a", "x"]}).status_code == 400
+    assert owner.form("/owner/import", fields | {"choice": ["1=a", "2=x"]}).status_code == 400
     done = owner.form("/owner/import", fields | {"partial": "yes"})
     assert "2 new votes" in done.text
     assert "Left out 1" in done.text
@@ -251,7 +251,7 @@ def test_what_a_sentence_names_is_in_the_language_too(empty: World, language: st
 )
 def test_rows_that_cannot_be_read_are_named_in_the_language(empty: World, language: str, told: list[str]) -> None:
     owner = empty.owner()
-    address = send(owner, "prompt,a,b\nSay,x,y\nSay\nSay,x\n") + "&prompt=prompt&a=a&b=b&choice=a&rater=b"
+    address = send(owner, "prompt,a,b\nSay,x,y\nSay\nSay,x\n") + "&prompt=prompt&a=a&b=b&choice_column=a&rater=b"
     page = owner.get(address, **{"accept-language": language}).text
     for words in told:
         assert words in page
@@ -267,7 +267,7 @@ def test_answers_that_do_not_fit_the_kind_of_question_are_refused_in_the_languag
     world = World(lite, create_study(lite, "foreign", kind=kind))
     owner = world.owner()
     table = "prompt,a,b,who," + cells.format("Say,x,y,Ann,")
-    address = send(owner, table) + "&prompt=prompt&a=a&b=b&choice=a&rater=who"
+    address = send(owner, table) + "&prompt=prompt&a=a&b=b&choice_column=a&rater=who"
     for language in LANGUAGES:
         page = owner.get(address, **{"accept-language": language}).text
         said = sentence if language == "en" else str(catalogue(language)[sentence].string)

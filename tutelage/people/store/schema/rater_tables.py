@@ -1,15 +1,12 @@
 """Tables of raters, their invitations and sessions, and of visits from recruiting platforms.
 
-A rater's tallies are denormalised. `folded` is the normalised name used for comparisons (`raters.folded`); `agreed` is
-the number of the consent text that the rater agreed to. At the time `forgotten`, all identifying data of the rater was
-erased. An invitation with a `rater_id` is a personal link of that rater.
-
-Owners and reviewers with external sign-in have an `identity`, the identifier at the sign-in provider, and a `contact`,
-their e-mail address; `removed` is the time at which their access was removed. A session's `device` is NULL until a
-browser uses it.
-
-A study may recruit on a platform (`recruitment`, at most one row). A visit belongs to a rater from that platform;
-`worker`, `task` and `submission` are the platform's identifiers and are stored in no other table.
+A rater's tallies are denormalised. `folded` is the normalised name used for comparisons (`data.vote_rows.fold_name`);
+`agreed` is the number of the consent text that the rater agreed to. At the time `forgotten`, all identifying data of
+the rater was erased. An invitation with a `rater_id` is a personal link of that rater. Owners and reviewers with
+external sign-in have an `identity`, the identifier at the sign-in provider, and a `contact`, their e-mail address;
+`removed` is the time at which their access was removed. A session's `device` is NULL until a browser uses it. A study
+may recruit on a platform (`recruitment`, at most one row). A visit belongs to a rater from that platform; `worker`,
+`task` and `submission` are the platform's identifiers and are stored in no other table.
 """
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, Table, Text, UniqueConstraint

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, UnsetType
 
-from tutelage.people.operations import Amendment, Grant, MissingSettings, Operation, Parameter
+from tutelage.people.operations import Amendment, Grant, MissingSettings, Operation, Parameter, TableImport
+from tutelage.people.programs.api_values import Rows
+from tutelage.people.programs.new_rows import request_table
 from tutelage.people.validation import FieldError
 from tutelage.people.web.api.dispatch import ApiCall, ApiRefusal, ApiRoute
 
@@ -31,7 +33,7 @@ class Revocation:
 
 def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
     """The routes of an operation. An amendment has one, which accepts any of its fields and returns the settings in
-    force; a grant has three: create, list and revoke."""
+    force; a grant has three: create, list and revoke; an import has two: import and preview."""
     path, name, about, right = (f"/operations/{operation.name}", operation.name, operation.about, operation.right)
     if right is None:
         return
@@ -48,6 +50,13 @@ def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
         yield ApiRoute(
             "POST", f"{path}/revoke", right, f"{name}-revoke", f"End one of the list of `GET {path}`.",
             _revokes(operation), Revocation, data=Revocation,
+        )  # fmt: skip
+    if isinstance(operation, TableImport):
+        body = values_type(operation, f"{operation.settings.__name__}Rows", rows=True)
+        yield ApiRoute("POST", path, right, name, about, _imports(operation), operation.report_type, data=body)
+        yield ApiRoute(
+            "POST", f"{path}/preview", right, f"{name}-preview", f"What `POST {path}` would do; stores nothing.",
+            _previews(operation), operation.preview_type, data=body,
         )  # fmt: skip
 
 
@@ -83,21 +92,54 @@ def _revokes(operation: Grant[Any]) -> Callable[[ApiCall], object]:
     return revoke
 
 
+def _imports(operation: TableImport[Any]) -> Callable[[ApiCall], object]:
+    def take(call: ApiCall) -> object:
+        table = request_table(call.data.rows)
+        try:
+            settings = operation.settings_for(table, sent_values(call.data))
+            return operation.run(call.store, call.study.id, table, settings, call.token.actor)
+        except FieldError as error:
+            raise _refusal(error) from error
+
+    return take
+
+
+def _previews(operation: TableImport[Any]) -> Callable[[ApiCall], object]:
+    def look(call: ApiCall) -> object:
+        table = request_table(call.data.rows)
+        try:
+            settings = operation.settings_for(table, sent_values(call.data))
+            return operation.look(call.store, call.study.id, table, settings)
+        except FieldError as error:
+            raise _refusal(error) from error
+
+    return look
+
+
 def sent_values(data: msgspec.Struct) -> dict[str, Any]:
-    """The values that a body or query contains, without defaults."""
+    """The values of settings that a body or query contains, without defaults."""
     values = msgspec.structs.asdict(data)
-    return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+    return {name: value for name, value in values.items() if value is not msgspec.UNSET and name != ROWS}
 
 
 def _refusal(error: FieldError) -> ApiRefusal:
     return ApiRefusal(400, str(error), f"'{error.field}' in the body")
 
 
-def values_type(operation: Operation[Any], name: str, *, partial: bool = True) -> type[msgspec.Struct]:
-    """The type of a body or query: the fields open to programs, all optional if `partial`."""
+ROWS = "rows"
+"""Field of the rows in the body of an import."""
+
+
+def values_type(
+    operation: Operation[Any], name: str, *, partial: bool = True, rows: bool = False
+) -> type[msgspec.Struct]:
+    """The type of a body or query: the fields open to programs, all optional if `partial`, and with `rows` those of a
+    table."""
+    table = [(ROWS, Rows)] if rows else []
     return msgspec.defstruct(
         name,
-        [
+        table
+        + [
             (each.name, _type(each))
             if each.required and not partial
             else (each.name, _type(each) | UnsetType, msgspec.UNSET)

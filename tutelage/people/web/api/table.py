@@ -8,7 +8,7 @@ import msgspec
 
 from tutelage.base.version import __version__
 from tutelage.people.grants import Right
-from tutelage.people.operations import AMENDMENTS, EXPORT, GRANTS
+from tutelage.people.operations import AMENDMENTS, EXPORT, GRANTS, IMPORTS
 from tutelage.people.programs.api_values import (
     Added,
     ItemQuery,
@@ -151,5 +151,5 @@ API_ROUTES = (
         lines=True,
     ),
     _route("GET", "/votes", "export", endpoints.votes, VoteLine, query=VoteQuery, lines=True),
-    *(route for operation in (*AMENDMENTS, *GRANTS) for route in operation_routes(operation)),
+    *(route for operation in (*AMENDMENTS, *GRANTS, *IMPORTS) for route in operation_routes(operation)),
 )

@@ -2,45 +2,24 @@
 confirmation."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import partial
+from collections.abc import Mapping
 
 from starlette.responses import JSONResponse, Response
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.tables import Table
-from tutelage.people import list_raters
-from tutelage.people.answers import Answer
-from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import Sentence
-from tutelage.people.store.raters import folded
+from tutelage.people.operations import IMPORT
 from tutelage.people.validation import FieldError
-from tutelage.people.vote_import import ImportReport, import_votes, study_screen
-from tutelage.people.vote_tables import Columns, VotesRead, meaning_of, read_votes
+from tutelage.people.vote_mapping import ImportReport, VoteMapping
 from tutelage.people.web.call import Call, Refusal
-from tutelage.people.web.forms import form_page
+from tutelage.people.web.forms import form_page, read_settings
 from tutelage.people.web.uploads import ENDINGS, LONGEST_UPLOAD, Upload
 
-ROWS = 5
-WORDS = 20
-"""Maximum number of choice words to list, most frequent first."""
-USUAL: Mapping[str, tuple[str, ...]] = {
-    "a": ("completion_a", "response_a", "answer_a", "output_a", "response_1", "output_1", "answer_1", "a"),
-    "b": ("completion_b", "response_b", "answer_b", "output_b", "response_2", "output_2", "answer_2", "b"),
-    "choice": ("preference", "choice", "winner", "verdict", "label", "vote"),
-    "rater": ("evaluator", "rater", "annotator", "annotator_id", "worker", "worker_id", "judge", "user"),
-    "model_a": ("model_a", "model_1"),
-    "model_b": ("model_b", "model_2"),
-    "time": ("timestamp", "time", "created", "date"),
-    "reason": ("reason", "why", "comment", "justification"),
-}
-"""Common column names, by the field of `Columns`."""
-USUAL_PROMPTS = ("prompt", "question", "instruction", "input", "query", "context")
 NEEDED = {
     "a": Sentence("First response"),
     "b": Sentence("Second response"),
-    "choice": Sentence("Choice"),
+    "choice_column": Sentence("Choice"),
     "rater": Sentence("Rater"),
 }
 OPTIONAL = {
@@ -63,19 +42,6 @@ CALLED: Mapping[str, Sentence] = {
     "skip": Sentence("can’t judge"),
 }
 """The meanings that a choice word can be assigned, each once, with their names."""
-
-
-@dataclass(frozen=True)
-class Preview:
-    """The preview of an import: the parsed votes, the numbers of new items and raters, the choice words with their
-    meanings, and the equivalent command."""
-
-    read: VotesRead
-    new_raters: int
-    raters: int
-    words: tuple[tuple[str, int, str], ...]
-    other_words: int
-    command: str
 
 
 def form(call: Call) -> Response:
@@ -101,10 +67,7 @@ def take(call: Call) -> Response:
         raise Refusal(404, GONE)
     try:
         table = upload.read()
-        columns = _columns(call, table)
-        report = import_votes(
-            call.store, call.here.id, table, columns, partial=bool(call.text("partial")), actor=call.me.name
-        )
+        report = IMPORT.run(call.store, call.here.id, table, _mapping(call, table), call.me.name)
     except TutelageError as error:
         return _page(call, error)
     call.site.uploads.drop(call.me.id)
@@ -117,14 +80,16 @@ def _upload(call: Call) -> Upload | None:
 
 
 def _page(call: Call, error: TutelageError | None = None, *, report: ImportReport | None = None) -> Response:
-    upload, table, columns, preview = _upload(call), None, None, None
+    upload, table, mapping, preview, command = _upload(call), None, None, None, ""
     if call.text("file") and upload is None and report is None:
         error = FieldError("file", GONE)
     try:
         if upload is not None:
             table = upload.read()
-            columns = _columns(call, table)
-            preview = _preview(call, upload, table, columns)
+            mapping = IMPORT.settings_for(table, {})
+            mapping = _mapping(call, table)
+            command = _command(call, upload, table, mapping)
+            preview = IMPORT.look(call.store, call.here.id, table, mapping)
     except TutelageError as found:
         error = error or found
     return form_page(
@@ -133,103 +98,36 @@ def _page(call: Call, error: TutelageError | None = None, *, report: ImportRepor
         error,
         upload=upload,
         table=table,
-        columns=columns,
+        mapping=mapping,
         preview=preview,
+        command=command,
         report=report,
         needed=NEEDED,
         optional=OPTIONAL,
         meanings=CALLED,
-        meant=partial(_meant, call.here.kind),
         endings=ENDINGS,
         longest=LONGEST_UPLOAD // 1024**2,
-        rows=ROWS,
         place="import",
     )
 
 
-def _columns(call: Call, table: Table) -> Columns:
-    """The columns from the form; initially, those with common names."""
-    if not _given(call, "prompt"):
-        return _guess(table.columns)
-    words, means = _given(call, "word"), _given(call, "means")
-    choices = {word: meaning_of(meaning) for word, meaning in zip(words, means, strict=False) if meaning}
-    return Columns(
-        prompt=_given(call, "prompt"),
-        annotators=_given(call, "annotators"),
-        choices=choices,
-        a=call.text("a"),
-        b=call.text("b"),
-        choice=call.text("choice"),
-        rater=call.text("rater"),
-        model_a=call.text("model_a") or None,
-        model_b=call.text("model_b") or None,
-        time=call.text("time") or None,
-        reason=call.text("reason") or None,
-    )
+def _mapping(call: Call, table: Table) -> VoteMapping:
+    """The mapping from the form; initially, a guess."""
+    submitted = any(call.values(each.name) for each in IMPORT.parameters)
+    mapping: VoteMapping = read_settings(call, IMPORT) if submitted else IMPORT.settings_for(table, {})
+    return mapping
 
 
-def _given(call: Call, name: str) -> tuple[str, ...]:
-    return tuple(call.fields.get(name) or call.query.get(name) or ())
-
-
-def _guess(columns: Sequence[str]) -> Columns:
-    """The columns with common names, ignoring case."""
-    originals = {folded(name): name for name in columns}
-    usual = {
-        field: next((originals[name] for name in names if name in originals), None) for field, names in USUAL.items()
-    }
-    prompts = tuple(originals[name] for name in USUAL_PROMPTS if name in originals)[:1]
-    default = Columns()
-    values = {field.name: getattr(default, field.name) for field in fields(Columns)}
-    values |= {name: column for name, column in usual.items() if column or name in OPTIONAL}
-    return Columns(**values | {"prompt": prompts or default.prompts})
-
-
-def _preview(call: Call, upload: Upload, table: Table, columns: Columns) -> Preview:
-    kind = call.here.kind
-    read = read_votes(table, columns, kind, study_screen(call.store, call.here.id))
-    names = {folded(rater.name) for rater in list_raters(call.store, call.here.id)}
-    raters = {folded(vote.rater) for vote in read.votes}
-    words = sorted(read.words.items(), key=lambda each: (-each[1], each[0]))
-    listed = tuple((word, count, _means(columns, word)) for word, count in words[:WORDS])
-    return Preview(
-        read, len(raters - names), len(raters), listed, len(words) - len(listed), _command(call, upload, columns)
-    )
-
-
-def _means(columns: Columns, word: str) -> str:
-    """The current meaning of a choice word, one of `CALLED`; empty if unknown."""
-    found = columns.choices.get(word)
-    try:
-        verdict = found or meaning_of(word)
-    except TutelageError:
-        return ""
-    return next(meaning for meaning in CALLED if meaning_of(meaning) == verdict)
-
-
-def _meant(kind: Kind, answer: Answer) -> str:
-    """The meaning of a vote, in the order of the columns."""
-    if not kind.traits.sides:
-        return answer.choice
-    verdict = {"left": "a", "right": "b"}.get(answer.choice, answer.choice)
-    return next(CALLED[each] for each in CALLED if meaning_of(each) == (verdict, answer.strength))
-
-
-def _command(call: Call, upload: Upload, columns: Columns) -> str:
+def _command(call: Call, upload: Upload, table: Table, mapping: VoteMapping) -> str:
     """The equivalent command line."""
-    default = Columns()
+    guess = IMPORT.settings_for(table, {})
     where = str(call.store.path) if call.store.path else f"{call.here.name} --db {call.store.address}"
     words = ["tutelage collect import", where, shlex.quote(upload.name)]
-    if columns.prompts != default.prompts:
-        words.append(f"--prompt {' '.join(map(shlex.quote, columns.prompts))}")
-    names = ("a", "b", *(() if columns.annotators else ("choice", "rater")), *OPTIONAL)
-    for name in names:
-        value = getattr(columns, name)
-        if value and value != getattr(default, name):
-            flag = {"choice": "choice-column"}.get(name, name.replace("_", "-"))
-            words.append(f"--{flag} {shlex.quote(value)}")
-    if columns.annotators:
-        words.append(f"--annotators {' '.join(map(shlex.quote, columns.annotators))}")
-    for word in columns.choices:
-        words.append(f"--choice {shlex.quote(f'{word}={_means(columns, word)}')}")
+    for each in IMPORT.parameters:
+        value, flag = getattr(mapping, each.name), f"--{each.flag.replace('_', '-')}"
+        if value == getattr(guess, each.name):
+            continue
+        texts = value if isinstance(value, tuple) else () if value is True else (value or "",)
+        values = [shlex.quote(text) for text in texts]
+        words += [f"{flag} {text}" for text in values] if each.append else [" ".join([flag, *values])]
     return " ".join(words)

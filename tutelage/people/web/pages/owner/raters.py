@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.vote_rows import fold_name
 from tutelage.people import Rater, change_rater, exclude_all, include_all, list_raters
 from tutelage.people.languages import Sentence
 from tutelage.people.statistics.rater_statistics import RaterStatistics
-from tutelage.people.store.raters import folded
 from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, see
 from tutelage.people.web.drawings import share_interval
@@ -75,7 +75,7 @@ def _chosen(
     raters: Sequence[Rater], asked: Mapping[str, str], statistics: Mapping[int, RaterStatistics]
 ) -> list[Rater]:
     """The raters that match the form's filters."""
-    text, selection = folded(asked["text"]), asked["shown"]
+    text, selection = fold_name(asked["text"]), asked["shown"]
     fits: Mapping[str, Callable[[Rater], bool]] = {
         "flagged": lambda rater: _stands_out(rater, statistics),
         "excluded": lambda rater: rater.excluded is not None,
@@ -83,7 +83,7 @@ def _chosen(
         **{kind: _is_of(kind) for kind in ("human", "llm", "simulated")},
     }
     fit = fits.get(selection, lambda rater: True)
-    return [rater for rater in raters if text in folded(rater.name) and fit(rater)]
+    return [rater for rater in raters if text in fold_name(rater.name) and fit(rater)]
 
 
 def _is_in(state: str) -> Callable[[Rater], bool]:
@@ -113,7 +113,7 @@ def _ordered(raters: list[Rater], by: str, statistics: Mapping[int, RaterStatist
         "reliability": reliability,
         "seen": lambda rater: -(rater.seen or 0),
         "time": time,
-        "name": lambda rater: folded(rater.name),
+        "name": lambda rater: fold_name(rater.name),
     }
     key = keys.get(by, keys[""])
     return sorted(raters, key=lambda rater: (key(rater), -rater.tallies.answered, rater.name))
