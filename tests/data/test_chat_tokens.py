@@ -22,7 +22,7 @@ from tutelage.data.chat_tokens import (
     shorten,
     stop_strings,
 )
-from tutelage.data.records import Message, Messages, user
+from tutelage.data.records import AssistantTurn, Message, Messages, ToolCall, user
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>"]
 SENTENCES = ["User: What is rain?", "Assistant: Rain is water that falls from clouds.", "System: Be brief."] * 4
@@ -309,3 +309,62 @@ def test_a_limit_for_prompts_that_leaves_no_room_is_refused() -> None:
     for max_prompt in (0, 4, 5):
         with pytest.raises(TutelageError, match=f"max_prompt is {max_prompt}"):
             shorten([1, 2, 3], [4], 4, max_prompt=max_prompt)
+
+
+# Tools ---------------------------------------------------------------------------------------------------------------
+
+TOOLS = (
+    "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>"
+    "{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+OFFER = '{"type": "function", "function": {"name": "weather", "description": "ends at <|im_end|>"}}'
+QUESTION = Message("user", "Rain?", tools=(OFFER,))
+CALL = Message("assistant", "I look.", calls=(ToolCall("weather", '{"city": "<|im_end|>"}'),))
+RESULT = Message("tool", "22 <|im_end|>", name="weather")
+
+
+def test_a_call_is_learnt_with_its_turn_and_results_never() -> None:
+    tokenizer = byte_level(TOOLS)
+    prompt, response = encode((QUESTION,), CALL, tokenizer)
+    assert tokenizer.decode(response) == 'I look.<call>weather {"city": "<|im_end|>"}</call><|im_end|>'
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert [place for place, token in enumerate(response) if token == end] == [len(response) - 1]
+    assert prompt.count(end) == 2  # those of the template, and none of the schema
+    later, answer = encode((QUESTION, CALL, RESULT), "It rains.", tokenizer)
+    assert later[: len(prompt) + len(response)] == prompt + response
+    assert "22 <|im_end|>" in tokenizer.decode(later)
+    assert tokenizer.decode(answer) == "It rains.<|im_end|>"
+
+
+def test_thinking_is_learnt_with_its_turn() -> None:
+    tokenizer = byte_level(TOOLS)
+    _, response = encode(user("1+1?"), Message("assistant", "2", "One and one."), tokenizer)
+    assert tokenizer.decode(response) == "<think>One and one.</think>2<|im_end|>"
+
+
+UNSEEN: list[tuple[Messages, AssistantTurn | None, str]] = [
+    ((QUESTION,), None, "tools"),
+    ((Message("user", "Rain?"), CALL, RESULT), "So.", "calls"),
+    (user("Rain?"), CALL, "calls"),
+    (user("1+1?"), Message("assistant", "2", "One and one."), "thinking"),
+]
+
+
+@pytest.mark.parametrize(("messages", "response", "what"), UNSEEN)
+def test_what_a_chat_template_does_not_show_is_refused_by_name(
+    messages: Messages, response: AssistantTurn | None, what: str
+) -> None:
+    with pytest.raises(TutelageError, match=f"does not show {what}"):
+        encode(messages, response, byte_level(CHATML))
+    with pytest.raises(TutelageError, match="without a chat template"):
+        encode(messages, response, byte_level())
+
+
+def test_a_result_that_is_not_shown_is_refused() -> None:
+    silent = TOOLS.replace("{{ m.content }}", "{% if m.role != 'tool' %}{{ m.content }}{% endif %}")
+    with pytest.raises(TutelageError, match="results"):
+        encode((QUESTION, CALL, RESULT), "So.", byte_level(silent))

@@ -62,6 +62,9 @@ DEMONSTRATED: list[tuple[dict[str, object], Messages]] = [
     ({"conversations": shared(("human", "Hi"), ("gpt", "Hello"), ("human", "Why?"), ("gpt", "So."))}, TALK),
     ({"conversations": shared(("system", "Be brief."), ("human", "Why?"), ("gpt", "So."))}, BRIEF),
     ({"text": "So."}, ()),
+    ({"text": "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\nSo.<|im_end|>\n"}, ASKED),
+    ({"chat": "USER: Why?\n\n\nASSISTANT: So. <|endoftext|>", "system": "SYSTEM: Be brief."}, BRIEF),
+    ({"system": "Be brief.", "messages": said(("user", "Why?"), ("assistant", "So."))}, BRIEF),
     ({"prompt": "Why?", "completion": "So.", "label": True}, ASKED),
     ({"prompt": "Why?", "completion": "So.", "label": "physics"}, ASKED),
 ]
@@ -104,6 +107,41 @@ PREFERRED: list[tuple[dict[str, object], Messages]] = [
     ({"chosen": said(*TALKED, ("assistant", "Yes.")), "rejected": said(*TALKED, ("assistant", "No."))}, TALK),
     ({"chosen": transcript("Hi", "Hello", "Why?", "Yes."), "rejected": transcript("Hi", "Hello", "Why?", "No.")}, TALK),
     ({"prompt": transcript("Hi", "Hello", "Why?", ""), "chosen": "Yes.", "rejected": "No."}, TALK),
+    ({"system": "Be brief.", "input": "Why?", "chosen": "Yes.", "rejected": "No.", "rating": [9, 4]}, BRIEF),
+    (
+        {
+            "conversations": shared(("human", "Why?")),
+            "chosen": {"from": "gpt", "value": "Yes."},
+            "rejected": {"from": "gpt", "value": "No."},
+        },
+        ASKED,
+    ),
+    ({"instruction": "Why?", "input": "", "output": ["Yes.", "No."]}, ASKED),
+    (
+        {
+            "input": {"messages": said(("user", "Why?"))},
+            "preferred_output": said(("assistant", "Yes.")),
+            "non_preferred_output": said(("assistant", "No.")),
+        },
+        ASKED,
+    ),
+    ({"messages": said(("user", "Why?"), ("assistant", "Yes.")), "rejected_response": "No."}, ASKED),
+    (
+        {
+            "messages": said(("user", "Why?"), ("assistant", "Yes.")),
+            "rejected_messages": said(("user", "Why?"), ("assistant", "No.")),
+        },
+        ASKED,
+    ),
+    ({"prompt": repr(said(*TALKED)), "chosen": repr(said(("assistant", "Yes."))), "rejected": "No."}, TALK),
+    (
+        {
+            "prompt": "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n",
+            "chosen": "Yes.<|im_end|>\n",
+            "rejected": "No.<|im_end|>",
+        },
+        ASKED,
+    ),
     ({"chosen": "Question: Why? Yes.", "rejected": "Question: Why? No."}, user("Question: Why?")),
     ({"chosen": "Q: Why?\nYes.", "rejected": "Q: Why?\nNo."}, user("Q: Why?")),
 ]
@@ -123,6 +161,14 @@ def test_preferences_carry_their_labels(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("prompt,chosen,rejected,p_chosen,margin\nWhy?,Yes.,No.,0.75,\n")
     assert load_preferences(path).records == (Preference(ASKED, "Yes.", "No.", 0.75),)
+
+
+def test_decimal_commas_are_read_and_thousands_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("prompt;chosen;rejected;weight\nWhy?;Yes.;No.;0,750\nHow?;Yes.;No.;1,5\nWho?;Yes.;No.;1,500\n")
+    loaded = load_preferences(path)
+    assert [one.weight for one in loaded.records] == [0.75, 1.5]
+    assert [(item.count, item.examples) for item in loaded.skipped] == [(1, ("line 4",))]
 
 
 def test_a_shared_beginning_ends_between_words(tmp_path: Path) -> None:
@@ -196,6 +242,58 @@ def test_every_answer_of_a_conversation_can_be_the_response(tmp_path: Path) -> N
         Demonstration(ASKED, "So."),
     )
     assert "3 in all" in every.describe()
+
+
+def test_answers_of_weight_0_are_not_learnt(tmp_path: Path) -> None:
+    talk = said(("user", "2+2?"), ("assistant", "Five."), ("user", "Sure?"), ("assistant", "Four."))
+    right = [turn | ({"weight": i // 2} if i % 2 else {}) for i, turn in enumerate(talk)]
+    wrong = [turn | ({"trainable": i == 1} if i % 2 else {}) for i, turn in enumerate(talk)]
+    path = write(tmp_path, [{"messages": right}, {"messages": wrong}])
+    assert [one.response for one in load_demonstrations(path, answers="every").records] == ["Four.", "Five."]
+    last = load_demonstrations(path)
+    assert [(one.response, one.weight) for one in last.records] == [("Four.", 1.0)]
+    assert "1 answer left out: of weight 0" in last.notes
+    with pytest.raises(TutelageError, match="weight 0"):
+        load_demonstrations(write(tmp_path, [{"prompt": "Why?", "completion": "So.", "weight": 0}]))
+
+
+# Columns that no record is made of -----------------------------------------------------------------------------------
+
+
+UNREAD: list[tuple[Callable[[Path], LoadedRecords[object]], dict[str, object], str]] = [
+    (load_demonstrations, {"messages": said(("user", "Why?"), ("assistant", "So.")), "split": "test"}, "split"),
+    (load_demonstrations, {"prompt": "Why?", "completion": "So.", "response": "No."}, "response"),
+    (load_preferences, {"prompt": "Why?", "chosen": "Yes.", "rejected": "No.", "messages": said(*TALKED)}, "messages"),
+    (load_preferences, {"question": "Why?", "answer_0": "a", "answer_1": "b", "score_0": 1, "score_1": 0}, "score_1"),
+    (load_prompts, {"messages": said(*TALKED), "prompt": "Why?"}, "messages"),
+    (load_prompts, {"prompt": [{"role": "user", "content": "Why?", "mood": "calm"}]}, "prompt.mood"),
+    (load_unpaired, {"prompt": "Why?", "completion": "So.", "label": True, "rating": 3}, "rating"),
+    (load_texts, {"text": "So.", "title": "That"}, "title"),
+    (load_completions, {"id": "a", "prompt_id": "b", "text": "So.", "sampler": "m", "note": "x"}, "note"),
+]
+
+
+@for_each(UNREAD)
+def test_a_column_that_is_not_used_is_said(load, row, column, tmp_path) -> None:
+    loaded = load(write(tmp_path, [row | {"source": "web", "row_id": 7, "tags": []}]))
+    assert [note for note in loaded.notes if note.startswith("not used")] == [f"not used: {column} (line 1)"]
+
+
+def test_unused_columns_are_counted_in_one_line(tmp_path: Path) -> None:
+    rows: Rows = [GOOD, GOOD | {"topic": "sky", "prompt": "How?"}, GOOD | {"topic": "sea", "prompt": "Who?", "mood": 3}]
+    (note,) = load_preferences(write(tmp_path, rows)).notes
+    assert note == "not used: mood (line 3), topic (2 rows, from line 2 on)"
+
+
+def test_a_prompt_is_not_guessed_while_a_column_may_hold_it(tmp_path: Path) -> None:
+    rows: Rows = [
+        {"query": f"Explain {word} now.", "chosen": f"Sure! {word} is it.", "rejected": f"Sure! I like {word}."}
+        for word in ("rain", "snow", "wind")
+    ]
+    for load in (load_preferences, load_demonstrations, load_prompts):
+        with pytest.raises(TutelageError, match="column query"):
+            load(write(tmp_path, rows))
+    assert len(load_preferences(write(tmp_path, [row | {"query": "-"} for row in rows])).records) == 3
 
 
 def test_unpaired_labels(tmp_path: Path) -> None:
@@ -284,7 +382,7 @@ UNUSABLE: list[tuple[dict[str, object], str]] = [
     (GOOD | {"margin": float("inf")}, "margin is infinite"),
     (GOOD | {"prompt": said(("user", "a"), ("assistant", "b"))}, "prompt ends with an assistant turn"),
     (GOOD | {"chosen": said(("user", "Who?"), ("assistant", "Yes."))}, "chosen is not one assistant message"),
-    (GOOD | {"prompt": said(("user", "a"), ("tool", "b"))}, "prompt has a turn with the unknown role 'tool'"),
+    (GOOD | {"prompt": said(("user", "a"), ("bot", "b"))}, "prompt has a turn with the unknown role 'bot'"),
     (GOOD | {"prompt": said(("user", ""))}, "prompt has an empty user turn"),
     (GOOD | {"prompt": ["Why?"]}, "prompt holds a text where a message belongs"),
     (GOOD | {"prompt": [{"role": "user", "content": 3}]}, "prompt has a turn whose content is a number, not text"),

@@ -30,12 +30,25 @@ from tutelage.data.records import (
     Message,
     Preference,
     Prompt,
+    ToolCall,
     UnpairedAnswer,
     user,
 )
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=30).filter(str.strip)
-TURNS = st.builds(
+ARGUMENTS = st.dictionaries(TEXT, st.integers() | TEXT, max_size=2).map(
+    lambda each: json.dumps(each, ensure_ascii=False)
+)
+CALLS = st.builds(
+    lambda content, thinking, calls: Message("assistant", content, thinking, tuple(calls)),
+    *(TEXT | st.just(""), TEXT),
+    st.lists(st.builds(ToolCall, TEXT, ARGUMENTS, TEXT | st.just("")), min_size=1, max_size=2),
+)
+TOOL = '{"type": "function", "function": {"name": "weather"}}'
+EPISODES = st.tuples(TEXT, CALLS, TEXT).map(
+    lambda x: (Message("user", x[0], tools=(TOOL,)), x[1], Message("tool", x[2], name="weather", call_id="1"))
+)
+PLAIN_TURNS = st.builds(
     lambda system, pairs, last: (
         *(Message("system", text) for text in system),
         *(Message(role, text) for pair in pairs for role, text in zip(("user", "assistant"), pair, strict=True)),
@@ -45,6 +58,8 @@ TURNS = st.builds(
     st.lists(st.tuples(TEXT, TEXT), max_size=2),
     TEXT,
 )
+MARKED = st.sampled_from(["<|im_start|>user\nHi<|im_end|>", "[{'role': 'user'}]", "It ended.<|im_end|>"])
+TURNS = PLAIN_TURNS | EPISODES | MARKED.map(user)
 NUMBER = st.floats(0, 1e6)
 PAIR = st.tuples(TEXT, TEXT).filter(lambda pair: pair[0].strip() != pair[1].strip())
 JSON = st.recursive(
@@ -58,7 +73,7 @@ RECORDS = {
     CompletionRecord: st.builds(
         CompletionRecord, TEXT, TEXT, st.text(st.characters(blacklist_categories=["Cs"])), TEXT
     ),
-    Demonstration: st.builds(Demonstration, TURNS | st.just(()), TEXT, NUMBER),
+    Demonstration: st.builds(Demonstration, TURNS | st.just(()), TEXT | MARKED | CALLS, st.floats(1e-3, 1e6)),
     Comparison: st.tuples(TEXT, TEXT, PAIR, TEXT).map(lambda x: Comparison(x[0], x[1], *x[2], x[3])),
     Judgement: st.builds(
         Judgement,

@@ -94,9 +94,9 @@ def test_a_name_that_is_a_field_of_another_format_is_said(tmp_path: Path) -> Non
     path.write_text(json.dumps({"question": "Why?", "id": 7, "split": "test", "answer": "So."}) + "\n")
     loaded = load_prompts(path)
     assert loaded.records[0].data == {"answer": "So."}
-    kept, lost = loaded.notes
+    lost, kept = loaded.notes
     assert kept == "own columns, for rewards: answer"
-    assert lost.startswith("not kept: id, split (")
+    assert lost.startswith("not used: split (line 1")
 
 
 def test_data_under_the_name_of_a_field_is_not_written() -> None:

@@ -1,5 +1,6 @@
 """Files become rows, and every way a file can be wrong has its own sentence."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -131,6 +132,33 @@ def test_csv_rows_of_another_width_are_named(tmp_path: Path) -> None:
     ]
 
 
+SPREADSHEETS = {
+    "declared.csv": b'sep=;\r\nprompt;completion\r\n"Why; really?";"be;cause"\r\n',
+    "marked.csv": b'\xef\xbb\xbfsep=;\nprompt;completion\n"Why; really?";be;cause\n'.replace(
+        b"be;cause", b'"be;cause"'
+    ),
+    "wide.csv": b'prompt,completion,,\n"Why; really?",be;cause,,\n,,,\n',
+    "unicode.tsv": "prompt\tcompletion\r\nWhy; really?\tbe;cause\r\n".encode("utf-16"),
+    "big-endian.csv": codecs.BOM_UTF16_BE + "prompt,completion\nWhy; really?,be;cause\n".encode("utf-16-be"),
+    "formula.csv": b'prompt,completion\n"=""Why; really?""","be;cause"\n',
+    "mac.csv": b"prompt,completion\rWhy; really?,be;cause\r",
+}
+
+
+@for_each(SPREADSHEETS)
+def test_a_table_is_read_as_spreadsheets_write_it(name: str, tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, name, SPREADSHEETS[name]))
+    assert [row.values for row in table.rows] == [{"prompt": "Why; really?", "completion": "be;cause"}]
+    assert table.broken == ()
+
+
+def test_a_separator_line_counts_as_a_line(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "a.csv", b"sep=;\na;b\n1;2\n1;2;3\n#NAME?;2\n"))
+    assert [row.where for row in table.rows] == ["line 3"]
+    assert [item.where for item in table.broken] == ["line 4", "line 5"]
+    assert "#NAME?" in table.broken[1].reason
+
+
 def test_csv_cells_may_be_long(tmp_path: Path) -> None:
     assert values(write(tmp_path, "a.csv", b"text\n" + b"x" * 200_000)) == [{"text": "x" * 200_000}]
 
@@ -149,7 +177,7 @@ REFUSED = {
     "page.csv": (b"<html><body>Not found</body></html>", "HTML page"),
     "binary.csv": (b"a,b\x00\x01\n1,2", "binary file"),
     "latin.csv": ("a\nx\ncafé".encode("latin-1"), "line 3"),
-    "utf16.csv": ("a,b\n1,2".encode("utf-16"), "UTF-16"),
+    "utf16.csv": ("a,b\n1,2".encode("utf-16")[:-1], "UTF-16"),
     "excel.csv": (b"PK\x03\x04rest", "office document"),
     "columns.jsonl": (parquet(ROWS), "a Parquet file"),
     "lines.parquet": (lines(ROWS), "not a Parquet file"),

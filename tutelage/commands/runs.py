@@ -19,6 +19,7 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.commands import plan
 from tutelage.commands.results import MODEL, TrainingResult
+from tutelage.data.formats import LoadedRecords
 from tutelage.data.record_files import Record, fingerprint
 from tutelage.data.records import Preference
 from tutelage.engines.choose import release_memory
@@ -45,6 +46,7 @@ STATE = 3 * 4
 SAMPLES = 4
 """Completions of a step to write for inspection."""
 R = TypeVar("R", bound=TrainingResult)
+Loaded = TypeVar("Loaded", bound=LoadedRecords[Any])
 
 
 class TokenLimit(Protocol):
@@ -60,6 +62,12 @@ def remark(text: str) -> None:
     """Log a remark for the user of the workflow; an empty one is skipped."""
     if text:
         log.info(text)
+
+
+def announce(loaded: Loaded) -> Loaded:
+    """Remark on what was read from a file, and what of it is not used; returns the same records."""
+    remark(loaded.describe())
+    return loaded
 
 
 @contextmanager

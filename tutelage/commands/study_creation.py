@@ -200,14 +200,15 @@ def known_questions(source: str, pool: "Pool") -> Questions:
     """Convert preferences to questions with a known answer: the chosen one."""
     if not source:
         return Questions()
-    from tutelage.data.formats import load_preferences
+    from tutelage.data.formats import preferences_of
     from tutelage.data.tables import read_table
     from tutelage.people.vote_import import pairs_to_judge
 
-    loaded = load_preferences(source)
+    table = read_table(source)
+    loaded = preferences_of(table.without("explanation"))
     explained = {
         str(row.values.get("chosen")): str(row.values["explanation"])
-        for row in read_table(source).rows
+        for row in table.rows
         if row.values.get("explanation")
     }
     chosen = {preference.chosen for preference in loaded.records}

@@ -8,7 +8,7 @@ from tutelage.base.nouns import counted
 from tutelage.commands.runs import remark
 from tutelage.commands.study import study_address
 from tutelage.commands.study_data import EmptyStudyError, StudySnapshot, read_study
-from tutelage.data.records import VOTED, Preference, Prompt, stable_id
+from tutelage.data.records import VOTED, Preference, Prompt, prompt_id, stable_id, turn_text
 from tutelage.people import Selection
 from tutelage.rewards.composite import MeasuredReward
 from tutelage.rewards.judge import PairwiseJudgeReward
@@ -51,7 +51,11 @@ def _pairs(study: StudySnapshot) -> list[Preference]:
     voted = [pair for pair, votes in study.votes.items() if votes.for_chosen + votes.for_rejected]
     if len(voted) < LEAST:
         raise TutelageError(_too_few(str(study.record["study"]), len(voted)))
-    return sorted(voted, key=lambda pair: stable_id(str(pair.messages), pair.chosen, pair.rejected))[:MOST]
+    return sorted(voted, key=lambda pair: stable_id(prompt_id(pair.messages), *_texts(pair)))[:MOST]
+
+
+def _texts(pair: Preference) -> tuple[str, str]:
+    return turn_text(pair.chosen), turn_text(pair.rejected)
 
 
 def _too_few(study: str, pairs: int) -> str:
@@ -63,13 +67,13 @@ def _too_few(study: str, pairs: int) -> str:
 
 def _judged(reward: Reward, pairs: Sequence[Preference], study: StudySnapshot) -> list[JudgedPair]:
     prompts = [Prompt(f"pair {number}", pair.messages) for number, pair in enumerate(pairs, 1) for _ in range(2)]
-    answers = [answer for pair in pairs for answer in (pair.chosen, pair.rejected)]
+    answers = [answer for pair in pairs for answer in _texts(pair)]
     scores = scores_of(reward, Completions(prompts, answers)).tolist()
     return [
         JudgedPair(
             str(pair.messages),
             chosen - rejected,
-            len(pair.chosen) - len(pair.rejected),
+            len(turn_text(pair.chosen)) - len(turn_text(pair.rejected)),
             study.votes[pair].for_chosen,
             study.votes[pair].for_rejected,
         )
@@ -117,7 +121,7 @@ def _leanings(reward: Reward, pairs: Sequence[Preference]) -> list[str]:
 
 
 def _leaning(judge: PairwiseJudgeReward, pairs: Sequence[Preference]) -> str:
-    both = [judge.opinions(pair.messages, pair.chosen, pair.rejected) for pair in pairs]
+    both = [judge.opinions(pair.messages, *_texts(pair)) for pair in pairs]
     verdicts = [(each.shown.preferred, each.turned.preferred) for each in both]
     first, turned = position_bias(verdicts, [str(pair.messages) for pair in pairs])
     return (

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.records import Messages, user
+from tutelage.data.records import Messages, texts_only, user
 from tutelage.data.transport import InvalidAddress, Transport, check_key
 
 KEY = "TUTELAGE_ENDPOINT_KEY"
@@ -66,8 +66,7 @@ class Endpoint:
 
     def request(self, messages: Messages, **options: object) -> dict[str, Any]:
         """Body of a request for a reply to a conversation."""
-        turns = [{"role": turn.role, "content": turn.content} for turn in messages]
-        return {"model": self.model, "messages": turns, **options}
+        return {"model": self.model, "messages": texts_only(messages, self.name), **options}
 
     def ask(self, messages: Messages, *, n: int = 1, **options: float) -> list[EndpointReply]:
         """Request `n` replies to a conversation. `options` such as temperature or max_tokens are sent unchanged.

@@ -11,16 +11,20 @@ Tokenizers with a chat template use it. Others use the plain form
 whose response is a space, the text and the end token. Prompt and response are tokenised separately, so the boundary
 between them is a token boundary by construction, and the same in training and sampling. User input is always plain
 text: a special token spelled out in a message does not become that token.
+
+Tools, calls of tools and their results are shown by the chat template alone. A conversation with any of them is
+refused if the template does not show it; a response covers the calls of its turn.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.records import Message, Messages
+from tutelage.data.records import AssistantTurn, Message, Messages, message_row, text_only, texts_only, tools_of
 from tutelage.data.tokenizer import CLOSE, END, OPEN, Tokenizer, encode_markup, encode_text, facts
 
 NAMES: Mapping[str, str] = {"system": "System", "user": "User", "assistant": "Assistant"}
@@ -42,8 +46,9 @@ def stop_strings(tokenizer: Tokenizer) -> tuple[str, ...]:
 # Prompt and response as text -----------------------------------------------------------------------------------------
 
 
-def render_prompt(messages: Messages, tokenizer: Tokenizer) -> str:
-    """Render the conversation as text up to the assistant's turn; "" without messages.
+def render_prompt(messages: Messages, tokenizer: Tokenizer, *, thinking: bool = False) -> str:
+    """Render the conversation as text up to the assistant's turn; "" without messages. `thinking`: the turn begins with
+    a chain of thought.
 
     Raises TutelageError if the last message is the assistant's or the chat template refuses the conversation.
     """
@@ -52,35 +57,68 @@ def render_prompt(messages: Messages, tokenizer: Tokenizer) -> str:
     if messages[-1].role == "assistant":
         raise TutelageError("The conversation ends with an assistant turn, so there is nothing to answer.")
     if has_template(tokenizer):
-        return _through_template(messages, tokenizer, add_generation_prompt=True)
-    return "".join(f"{NAMES[message.role]}: {message.content}\n" for message in messages) + "Assistant:"
+        prompt = _through_template(messages, tokenizer, add_generation_prompt=True, thinking=thinking)
+        _check_shown(messages, prompt, tokenizer, thinking)
+        return prompt
+    turns = texts_only(messages, "a tokenizer without a chat template")
+    return "".join(f"{NAMES[turn['role']]}: {turn['content']}\n" for turn in turns) + "Assistant:"
 
 
-def _through_template(messages: Messages, tokenizer: Tokenizer, *, add_generation_prompt: bool) -> str:
-    conversation: list[dict[str, str]] = [{"role": turn.role, "content": turn.content} for turn in messages]
+def _through_template(
+    messages: Messages, tokenizer: Tokenizer, *, add_generation_prompt: bool, thinking: bool = False
+) -> str:
+    tools = [json.loads(schema) for schema in tools_of(messages)]
     try:
         return tokenizer.apply_chat_template(
-            conversation,
+            [message_row(turn) for turn in messages],
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
-            enable_thinking=False,  # for templates that otherwise leave room for a chain of thought
+            enable_thinking=thinking,  # for templates that otherwise leave room for a chain of thought
+            **({"tools": tools} if tools else {}),
         )
     except Exception as error:  # templates are programs that may raise anything
         roles = ", ".join(turn.role for turn in messages)
         raise TutelageError(f"The chat template refuses a conversation of the turns {roles}: {error}") from error
 
 
+def _check_shown(messages: Messages, prompt: str, tokenizer: Tokenizer, thinking: bool) -> None:
+    """Raise TutelageError if the chat template writes the same prompt without the tools, the calls or the results."""
+    without = {
+        "tools": tuple(replace(turn, tools=()) for turn in messages),
+        "calls of tools": tuple(replace(turn, calls=()) for turn in messages),
+        "results of tools": tuple(replace(turn, content="") if turn.role == "tool" else turn for turn in messages),
+    }
+    for what, others in without.items():
+        if others == messages:
+            continue
+        try:
+            rendered = _through_template(others, tokenizer, add_generation_prompt=True, thinking=thinking)
+        except TutelageError:  # it refuses a call without its result, or the reverse, so it reads both
+            continue
+        if rendered == prompt:
+            raise _not_shown(what, tokenizer)
+
+
+def _not_shown(what: str, tokenizer: Tokenizer) -> TutelageError:
+    named = getattr(tokenizer, "name_or_path", "") or "the tokenizer"
+    return TutelageError(
+        f"The chat template of {named} does not show {what}: the model would not see what the data holds. Choose a "
+        "model whose chat template does, or give the tokenizer such a chat_template."
+    )
+
+
 # Prompt and response as tokens ---------------------------------------------------------------------------------------
 
 
-def encode(messages: Messages, response: str | None, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+def encode(messages: Messages, response: AssistantTurn | None, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """(prompt ids, response ids). Response ids end with the end token; they are [] if `response` is None.
 
     A prompt is never empty: without messages it is the start token (or the end token if there is none), so that the
     first token of the response has a predecessor.
 
-    Raises TutelageError without an end token, or if the chat template renders a finished conversation so that it
-    does not begin with the prompt, or changes the response: no boundary between the two would then be correct.
+    Raises TutelageError without an end token, if the chat template does not show tools, calls or thinking of the
+    conversation, or if it renders a finished conversation so that it does not begin with the prompt, or changes the
+    response: no boundary between the two would then be correct.
     """
     if has_template(tokenizer) and messages:
         return _encode_through_template(messages, response, tokenizer)
@@ -89,27 +127,55 @@ def encode(messages: Messages, response: str | None, tokenizer: Tokenizer) -> tu
     prompt = prompt or [_start_of_nothing(tokenizer)]
     if response is None:
         return prompt, []
+    response = text_only(response, "a tokenizer without a chat template")
     lead = "" if not messages or special.leads or response[:1].isspace() else " "
     return prompt, [*encode_text(lead + response, tokenizer), plain_end_id(tokenizer)]
 
 
 def _encode_through_template(
-    messages: Messages, response: str | None, tokenizer: Tokenizer
+    messages: Messages, response: AssistantTurn | None, tokenizer: Tokenizer
 ) -> tuple[list[int], list[int]]:
     guard = _Guard(tokenizer)
-    hidden = tuple(Message(turn.role, guard.hide(turn.content)) for turn in messages)
-    prompt = render_prompt(hidden, tokenizer)
-    if response is None:
+    hidden = tuple(map(guard.hide_in, messages))
+    answer = Message("assistant", response) if isinstance(response, str) else response
+    prompt = render_prompt(hidden, tokenizer, thinking=answer is not None and bool(answer.thinking))
+    if answer is None:
         return guard.encode(prompt), []
-    answer = guard.hide(response)
-    body, ending = _split_answer(prompt, hidden, answer, tokenizer)
-    return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
+    answer = guard.hide_in(answer)
+    if answer.is_text:
+        body, ending = _split_answer(prompt, hidden, answer.content, tokenizer)
+        return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
+    return guard.encode(prompt), guard.encode_turn(_answer_turn(prompt, hidden, answer, tokenizer))
 
 
 def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:
     """(template text after the prompt up to the end of the response, template text after the response)."""
+    turn = _after_prompt(prompt, conversation, Message("assistant", answer + END), tokenizer)
+    body, _, ending = turn.partition(END)
+    if answer.strip() not in body or END not in turn:
+        raise TutelageError(
+            f"The chat template changes the text of the answer {answer[:40]!r}, so it cannot be trained on as written; "
+            "give the tokenizer a chat_template that writes the content as it is."
+        )
+    return body, ending
+
+
+def _answer_turn(prompt: str, conversation: Messages, answer: Message, tokenizer: Tokenizer) -> str:
+    """Template text after the prompt: a turn with calls or thinking, and what ends it."""
+    turn = _after_prompt(prompt, conversation, answer, tokenizer)
+    parts = {"calls of tools": [call.name for call in answer.calls], "thinking": [answer.thinking.strip()]}
+    for what, texts in parts.items():
+        if any(text not in turn for text in texts):
+            raise _not_shown(what, tokenizer)
+    if answer.content.strip() not in turn:
+        raise _not_shown("the text of an answer beside its calls or thinking", tokenizer)
+    return turn
+
+
+def _after_prompt(prompt: str, conversation: Messages, answer: Message, tokenizer: Tokenizer) -> str:
+    """Template text after the prompt of a conversation with this answer."""
     whole = _through_template(
-        (*conversation, Message("assistant", answer + END)), tokenizer, add_generation_prompt=False
+        (*conversation, answer), tokenizer, add_generation_prompt=False, thinking=bool(answer.thinking)
     )
     if not whole.startswith(prompt):
         same = next((i for i, (a, b) in enumerate(zip(whole, prompt, strict=False)) if a != b), len(whole))
@@ -119,13 +185,7 @@ def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: T
             f"conversation with {whole[same : same + 20]!r}. Give the tokenizer a chat_template whose generation "
             "prompt is the beginning of the assistant's turn, or none at all to use the User:/Assistant: form."
         )
-    body, _, ending = whole[len(prompt) :].partition(END)
-    if answer.strip() not in body or END not in whole:
-        raise TutelageError(
-            f"The chat template changes the text of the answer {answer[:40]!r}, so it cannot be trained on as written; "
-            "give the tokenizer a chat_template that writes the content as it is."
-        )
-    return body, ending
+    return whole[len(prompt) :]
 
 
 def _ending_ids(ending: str, tokenizer: Tokenizer) -> list[int]:
@@ -146,6 +206,21 @@ class _Guard:
         self.tokenizer = tokenizer
         self.hidden: list[str] = []
 
+    def hide_in(self, message: Message) -> Message:
+        """The message with every special token in it hidden."""
+        if message.is_text:
+            return Message(message.role, self.hide(message.content))
+        calls = (replace(c, name=self.hide(c.name), arguments=self.hide(c.arguments)) for c in message.calls)
+        return replace(
+            message,
+            content=self.hide(message.content),
+            thinking=self.hide(message.thinking),
+            calls=tuple(calls),
+            name=self.hide(message.name),
+            call_id=self.hide(message.call_id),
+            tools=tuple(map(self.hide, message.tools)),
+        )
+
     def hide(self, text: str) -> str:
         return facts(self.tokenizer).special.sub(self._hide, text)
 
@@ -153,7 +228,18 @@ class _Guard:
         self.hidden.append(match[0])
         return f"{OPEN}{len(self.hidden) - 1}{CLOSE}"
 
+    def encode_turn(self, rendered: str) -> list[int]:
+        """Tokens of a rendered turn up to the special token that ends it; the plain end token if none does."""
+        ids = self.encode(rendered.rstrip())
+        last = self.tokenizer.added_tokens_decoder.get(ids[-1])
+        return ids if last is not None and last.special else [*ids, plain_end_id(self.tokenizer)]
+
     def encode(self, rendered: str) -> list[int]:
+        if "\\ufdd0" in rendered:
+            raise TutelageError(
+                f"The chat template escapes characters of tools, so that {self.hidden[0]!r} in them cannot be kept "
+                "from being read as a special token; remove it from the data."
+            )
         ids: list[int] = []
         for index, piece in enumerate(re.split(f"{OPEN}(\\d+){CLOSE}", rendered)):
             if index % 2:

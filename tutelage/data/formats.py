@@ -27,8 +27,9 @@ from tutelage.data.records import (
     Preference,
     Prompt,
     UnpairedAnswer,
+    spoken,
 )
-from tutelage.data.row_values import LeftOut, Unusable
+from tutelage.data.row_values import Account, Cells, LeftOut, Unusable
 from tutelage.data.table_format import RowFormat, recognise
 from tutelage.data.tables import Table, read_table
 
@@ -95,25 +96,31 @@ def load_demonstrations(
     more than five) cannot be used. So do all loaders.
     """
     loaded = load(source, "demonstrations", DEMONSTRATIONS, tolerate=tolerate)
-    several = sum(any(turn.role == "assistant" for turn in record.messages) for record in loaded.records)
-    if not several:
-        return loaded
-    several_answers = f"{counted(several, 'conversation', 'has')} several answers"
-    if answers == "every":
-        parts = [tuple(_every_answer(record)) for record in loaded.records]
-        records = tuple(part for each in parts for part in each)
-        places = tuple(place for place, each in zip(loaded.places, parts, strict=True) for _ in each)
-        note = f"{several_answers}, each of which is a record: {len(records):,} in all"
-        return replace(loaded, records=records, places=places, notes=(*loaded.notes, note))
-    note = f"{several_answers}, of which only the last is the response"
-    return replace(loaded, notes=(*loaded.notes, note))
+    parts = [tuple(_every_answer(record) if answers == "every" else [record]) for record in loaded.records]
+    learnt = [[one for one in part if one.weight] for part in parts]
+    notes = [*loaded.notes, *_about_answers(loaded.records, answers, sum(map(len, parts)))]
+    if silent := sum(map(len, parts)) - sum(map(len, learnt)):
+        notes.append(f"{counted(silent, 'answer')} left out: of weight 0")
+    records = tuple(one for part in learnt for one in part)
+    if not records:
+        raise TutelageError(f"No answer of {source} can be learnt: each has the weight 0.")
+    places = tuple(place for place, part in zip(loaded.places, learnt, strict=True) for _ in part)
+    return replace(loaded, records=records, places=places, notes=tuple(notes))
 
 
 def _every_answer(record: Demonstration) -> Iterator[Demonstration]:
     for index, turn in enumerate(record.messages):
         if turn.role == "assistant":
-            yield Demonstration(record.messages[:index], turn.content)
+            yield Demonstration(record.messages[:index], spoken(turn), turn.weight)
     yield record
+
+
+def _about_answers(records: Sequence[Demonstration], answers: str, total: int) -> Iterator[str]:
+    several = sum(any(turn.role == "assistant" for turn in record.messages) for record in records)
+    if several and answers == "every":
+        yield f"{counted(several, 'conversation', 'has')} several answers, each of which is a record: {total:,} in all"
+    elif several:
+        yield f"{counted(several, 'conversation', 'has')} several answers, of which only the last is the response"
 
 
 def load_preferences(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Preference]:
@@ -197,19 +204,23 @@ def load_table(
 
 def _records(table: Table, form: RowFormat[T], tolerate: float, accept: Callable[[T], None]) -> LoadedRecords[T]:
     table = form.spelt(table)
+    form.check_exhaustive(table)
     rows, without = form.arrange(table.rows)
     unusable: dict[str, list[str]] = defaultdict(list)
     for broken in (*table.broken, *without):
         unusable[broken.reason].append(broken.where)
     left_out: Counter[tuple[str, str]] = Counter()
+    account = Account()
     records: list[T] = []
     places: list[str] = []
     for row in rows:
+        cells = Cells(row.values)
         try:
-            record = form.parse(row.values)
+            record = form.parse(cells)
             accept(record)
             records.append(record)
             places.append(row.where)
+            account.add(cells, row.where)
         except Unusable as reason:
             unusable[str(reason)].append(row.where)
         except LeftOut as left:
@@ -224,6 +235,7 @@ def _records(table: Table, form: RowFormat[T], tolerate: float, accept: Callable
         (
             *(f"{counted(count, thing)} left out: {why}" for (thing, why), count in left_out.items()),
             *filter(None, [form.remark(table.rows)]),
+            *account.notes(),
         ),
         tuple(places),
     )
@@ -246,7 +258,8 @@ def _refuse_too_many(loaded: LoadedRecords[object], tolerate: float) -> None:
 
 
 def _refuse_equal_sides(preference: Preference) -> None:
-    if preference.chosen.strip() == preference.rejected.strip():
+    one, other = (turn.strip() if isinstance(turn, str) else turn for turn in (preference.chosen, preference.rejected))
+    if one == other:
         raise Unusable("chosen equals rejected")
 
 

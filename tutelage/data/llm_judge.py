@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import PaidEndpoint
-from tutelage.data.records import Messages
+from tutelage.data.records import Messages, texts_only
 
 
 def fill(template: str, parts: Mapping[str, str]) -> str:
@@ -24,8 +24,11 @@ def fill(template: str, parts: Mapping[str, str]) -> str:
 
 
 def conversation_text(messages: Messages) -> str:
-    """Conversation as one text: "role: content" for each turn, separated by blank lines."""
-    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+    """Conversation as one text: "role: content" for each turn, separated by blank lines.
+
+    Raises TutelageError for tools, calls and thinking, which it does not show.
+    """
+    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in texts_only(messages, "a judge"))
 
 
 Preferred: TypeAlias = Literal["first", "second", "tie"]

@@ -7,7 +7,16 @@ from itertools import combinations
 from typing import TypeVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Comparison, CompletionRecord, Demonstration, Preference, Prompt, prompt_id, stable_id
+from tutelage.data.records import (
+    Comparison,
+    CompletionRecord,
+    Demonstration,
+    Preference,
+    Prompt,
+    prompt_id,
+    stable_id,
+    turn_text,
+)
 
 Asks = TypeVar("Asks", Preference, Demonstration, Prompt)
 
@@ -106,6 +115,6 @@ def _choose_groups(sizes: Counter[str], target: float, seed: int) -> set[str]:
 
 def _opening(record: Preference | Demonstration | Prompt) -> str:
     """Grouping key of a record: the first user turn, without case and spacing; plain text is its own key."""
-    plain = record.response if isinstance(record, Demonstration) else prompt_id(record.messages)
+    plain = turn_text(record.response) if isinstance(record, Demonstration) else prompt_id(record.messages)
     first = next((message.content for message in record.messages if message.role == "user"), plain)
     return " ".join(first.casefold().split())

@@ -1,56 +1,61 @@
 """Preference formats: a separate prompt column (explicit), or two conversations that share the prompt (implicit)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from tutelage.base.nouns import counted
-from tutelage.data.readers import TableRow, Values
-from tutelage.data.records import Messages, Preference, user
-from tutelage.data.row_values import (
-    SYSTEM,
+from tutelage.data.message_values import (
+    CONTEXT,
     Ask,
-    Unusable,
-    ends_in_mid_sentence,
-    is_transcript,
-    number,
+    answer,
+    completion_text,
+    framed,
+    holds_messages,
     only_answer,
-    optional_text,
-    parse_transcript,
     prompt_column,
     prompt_transcript,
     question_from,
-    require_answer,
-    shared_beginning,
     split_answer,
-    text,
+    to_answer,
     turns,
 )
+from tutelage.data.readers import TableRow, Values
+from tutelage.data.records import AssistantTurn, Messages, Preference, user
+from tutelage.data.row_values import Cells, Unusable, number, optional_text, require_answer, text
 from tutelage.data.table_format import RowFormat
+from tutelage.data.transcripts import ends_in_mid_sentence, is_transcript, parse_transcript, shared_beginning
 
-Pair: TypeAlias = tuple[Messages, str, str]
+Pair: TypeAlias = tuple[Messages, AssistantTurn, AssistantTurn]
 """(prompt, chosen completion, rejected completion)"""
 
 LABELS = ("p_chosen", "weight", "margin")
 BOTH = ("chosen", "rejected")
 
 
-def explicit(ask: Ask) -> Callable[[Values], Pair]:
-    """Separate prompt column; the sides are completions, or messages that repeat the prompt."""
+def explicit(ask: Ask, chosen: str = "chosen", rejected: str = "rejected") -> Callable[[Values], Pair]:
+    """Separate prompt; the sides, of these columns, are completions, or messages that repeat the prompt."""
 
     def pair(values: Values) -> Pair:
         prompt = ask(values)
-        return prompt, _side(values, "chosen", prompt), _side(values, "rejected", prompt)
+        return prompt, _side(values, chosen, prompt), _side(values, rejected, prompt)
 
     return pair
 
 
-def _side(values: Values, column: str, prompt: Messages) -> str:
-    if not isinstance(values.get(column), list):
-        return optional_text(values, column)
-    messages = turns(values, column)
-    repeats = messages[: len(prompt)] == prompt
-    return only_answer(messages[len(prompt) :] if repeats else messages, column)
+def _side(values: Values, column: str, prompt: Messages) -> AssistantTurn:
+    if not holds_messages(values.get(column)):
+        return completion_text(values, column, optional_text(values, column))
+    return only_answer(_without_prompt(turns(values, column), prompt), column)
+
+
+def _without_prompt(messages: Messages, prompt: Messages) -> Messages:
+    """The messages after the prompt, with or without its system message, or all if they do not repeat it."""
+    asked = tuple(replace(message, tools=()) for message in prompt)
+    for repeated in (asked, asked[1:] if asked and asked[0].role == "system" else ()):
+        if repeated and messages[: len(repeated)] == repeated:
+            return messages[len(repeated) :]
+    return messages
 
 
 def implicit(read: Callable[[Values, str], Messages]) -> Callable[[Values], Pair]:
@@ -61,7 +66,7 @@ def implicit(read: Callable[[Values, str], Messages]) -> Callable[[Values], Pair
         other, rejected = split_answer(read(values, "rejected"), "rejected")
         if prompt != other:
             raise Unusable("chosen and rejected differ before the last answer")
-        return prompt, chosen, rejected
+        return framed(values, prompt), chosen, rejected
 
     return pair
 
@@ -92,19 +97,79 @@ def _both(test: Callable[[object], bool]) -> Callable[[Values], bool]:
 
 TRANSCRIPTS = implicit(lambda values, column: parse_transcript(text(values, column)))
 IMPLICIT: tuple[RowFormat[Pair], ...] = (
-    RowFormat("chosen, rejected (messages)", BOTH, implicit(turns), fits=_both(lambda value: isinstance(value, list))),
-    RowFormat("chosen, rejected (hh-rlhf transcripts)", BOTH, TRANSCRIPTS, fits=_both(is_transcript)),
-    RowFormat("chosen, rejected (texts that share a beginning)", BOTH, _beginning, remark=_how_prompts_were_found),
+    RowFormat("chosen, rejected (messages)", BOTH, implicit(turns), CONTEXT, fits=_both(holds_messages)),
+    RowFormat("chosen, rejected (transcripts)", BOTH, TRANSCRIPTS, CONTEXT, fits=_both(is_transcript)),
+    RowFormat(
+        "chosen, rejected (texts that share a beginning)",
+        BOTH,
+        _beginning,
+        remark=_how_prompts_were_found,
+        exhaustive=True,
+    ),
 )
 
 
 def _explicit_format(ask: Ask, *columns: str) -> RowFormat[Pair]:
-    return RowFormat(", ".join((*columns, *BOTH)), (columns[0], *BOTH), explicit(ask), (*columns[1:], *SYSTEM))
+    return RowFormat(", ".join((*columns, *BOTH)), (columns[0], *BOTH), explicit(ask), (*columns[1:], *CONTEXT))
+
+
+def _conversation(column: str) -> Ask:
+    return lambda values: framed(values, to_answer(turns(values, column), column))
+
+
+# Pairs of other trainers ---------------------------------------------------------------------------------------------
+
+
+def _openai_prompt(values: Values) -> Messages:
+    """`input` of OpenAI's pairs: {"messages": …, "tools": …}."""
+    value = values.get("input")
+    assert isinstance(value, Mapping), "the format fits"
+    cells = values.within("input", value) if isinstance(values, Cells) else Cells(value)
+    return framed(cells, to_answer(turns(cells, "messages"), "input"))
+
+
+def _list_of_two(values: Values) -> Pair:
+    """`output` of LLaMA-Factory's older pairs: [chosen, rejected]."""
+    output = values["output"]
+    if not isinstance(output, list) or len(output) != 2:
+        raise Unusable("output is not a list of two answers")
+    sides = Cells({"chosen": output[0], "rejected": output[1]})
+    return question_from("instruction", "input")(values), answer(sides, "chosen"), answer(sides, "rejected")
+
+
+def _beside_messages(values: Values) -> Pair:
+    """ms-swift's pairs: `messages` with the chosen answer, and the rejected one as text or as messages."""
+    prompt, chosen = split_answer(turns(values, "messages"), "messages")
+    column = "rejected_messages" if values.get("rejected_messages") else "rejected_response"
+    return framed(values, prompt), chosen, _side(values, column, prompt)
+
+
+TRAINERS: tuple[RowFormat[Pair], ...] = (
+    RowFormat(
+        "input, preferred_output, non_preferred_output (OpenAI)",
+        ("input", "preferred_output", "non_preferred_output"),
+        explicit(_openai_prompt, "preferred_output", "non_preferred_output"),
+        fits=lambda values: isinstance(values["input"], Mapping),
+    ),
+    _explicit_format(question_from("input"), "input"),  # distilabel
+    _explicit_format(_conversation("conversations"), "conversations"),  # LLaMA-Factory
+    RowFormat(
+        "instruction, input, output of two (LLaMA-Factory)",
+        ("instruction", "output"),
+        _list_of_two,
+        ("input", *CONTEXT),
+        fits=lambda values: isinstance(values["output"], list) and len(values["output"]) == 2,
+    ),
+    *(
+        RowFormat(f"messages, {column} (ms-swift)", ("messages", column), _beside_messages, CONTEXT)
+        for column in ("rejected_response", "rejected_messages")
+    ),
+)
 
 
 PAIRS: tuple[RowFormat[Pair], ...] = (
     RowFormat(
-        "prompt, chosen, rejected (hh-rlhf transcripts)",
+        "prompt, chosen, rejected (transcripts)",
         ("prompt", *BOTH),
         explicit(prompt_transcript),
         fits=lambda values: is_transcript(values["prompt"]),
@@ -112,6 +177,7 @@ PAIRS: tuple[RowFormat[Pair], ...] = (
     _explicit_format(prompt_column, "prompt"),
     _explicit_format(question_from("instruction", "input"), "instruction", "input"),
     _explicit_format(question_from("question"), "question"),
+    *TRAINERS,
     *IMPLICIT,
 )
 

@@ -34,26 +34,17 @@ from itertools import combinations
 from statistics import mean
 from typing import TypeAlias
 
+from tutelage.data.message_values import Ask, conversation, question_from, turns
 from tutelage.data.preference_formats import Pair
 from tutelage.data.readers import BrokenRow, TableRow, Values, a_type
-from tutelage.data.records import Demonstration, Messages, user
-from tutelage.data.row_values import (
-    Ask,
-    LeftOut,
-    Unusable,
-    conversation,
-    number,
-    parse_marked,
-    question_from,
-    text,
-    truth,
-    turns,
-)
+from tutelage.data.records import AssistantTurn, Demonstration, Messages, spoken, user
+from tutelage.data.row_values import LeftOut, Unusable, number, text, truth
 from tutelage.data.table_format import RowFormat, always
+from tutelage.data.transcripts import parse_marked
 
 Verdict: TypeAlias = Callable[[Values], float]
 """Above 0 if the first response is preferred, below 0 if the second is, 0 for a tie."""
-AnswerReader: TypeAlias = Callable[[Values], tuple[str, str]]
+AnswerReader: TypeAlias = Callable[[Values], tuple[AssistantTurn, AssistantTurn]]
 """First and second response; raises `LeftOut` if they reply to different conversations."""
 
 
@@ -138,7 +129,7 @@ def _opening(values: Values) -> Messages:
     return messages[: answers[0]]
 
 
-def _single_answers(values: Values) -> tuple[str, str]:
+def _single_answers(values: Values) -> tuple[AssistantTurn, AssistantTurn]:
     sides = turns(values, "conversation_a"), turns(values, "conversation_b")
     before = len(_opening(values))
     if sides[0][:before] != sides[1][:before]:
@@ -148,7 +139,7 @@ def _single_answers(values: Values) -> tuple[str, str]:
         raise LeftOut(*SEVERAL_TURNS)
     if not second:
         raise Unusable("conversation_b is not an answered conversation")
-    return first[0].content, second[0].content
+    return spoken(first[0]), spoken(second[0])
 
 
 def _json_list(values: Values, column: str) -> list[object]:

@@ -176,16 +176,20 @@ def _read_csv(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
     # The default refuses cells of more than 131,072 characters.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     text = _decode(name, content)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(name, text), strict=True)
+    declared = _SEPARATOR.match(text)
+    rest = text[declared.end() :] if declared else text
+    separator = declared[1] if declared else _separator(name, rest)
+    reader = csv.reader(io.StringIO(rest, newline=""), delimiter=separator, strict=True)
     header: list[str] = []
-    start = 1
+    before = 1 if declared else 0
+    start = 1 + before
     try:
         for cells in reader:
-            if cells and not header:
+            if any(cells) and not header:
                 header = _header(name, cells)
-            elif cells:
+            elif any(cells):
                 yield _csv_row(RowPlace("line", start), header, cells)
-            start = reader.line_num + 1
+            start = reader.line_num + 1 + before
     except csv.Error as error:
         raise TutelageError(
             Sentence(
@@ -194,6 +198,10 @@ def _read_csv(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
                 line=str(start),
             )
         ) from error
+
+
+_SEPARATOR = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
+"""First line of a spreadsheet's csv that names the separator."""
 
 
 def _separator(name: str, text: str) -> str:
@@ -206,7 +214,7 @@ def _separator(name: str, text: str) -> str:
 
 
 def _header(name: str, cells: list[str]) -> list[str]:
-    names = [cell.strip() for cell in cells]
+    names = _without_empty_end([cell.strip() for cell in cells])
     if len(set(names)) < len(names):
         raise TutelageError(
             Sentence("%(name)s names a column twice in its header: %(names)s.", name=name, names=", ".join(names))
@@ -215,7 +223,10 @@ def _header(name: str, cells: list[str]) -> list[str]:
 
 
 def _csv_row(where: RowPlace, header: list[str], cells: list[str]) -> TableRow | BrokenRow:
-    """Row of cells, without empty ones, which csv cannot distinguish from missing values."""
+    """Row of cells, without empty ones, which csv cannot distinguish from missing values.
+
+    Empty cells after the last column are ignored, and ="007", a spreadsheet's notation of a text, is 007."""
+    cells = cells if len(cells) == len(header) else [*cells[: len(header)], *_without_empty_end(cells[len(header) :])]
     if len(cells) != len(header):
         reason = counted(
             "%(count)s cell instead of %(wanted)s",
@@ -224,7 +235,24 @@ def _csv_row(where: RowPlace, header: list[str], cells: list[str]) -> TableRow |
             wanted=len(header),
         )
         return BrokenRow(where, reason)
-    return TableRow(where, {name: cell or None for name, cell in zip(header, cells, strict=True)})
+    for name, cell in zip(header, cells, strict=True):
+        if cell in _ERRORS:
+            return BrokenRow(where, Sentence("%(name)s is a spreadsheet's error, %(value)s", name=name, value=cell))
+    return TableRow(where, {name: _unquoted(cell) or None for name, cell in zip(header, cells, strict=True)})
+
+
+_ERRORS = frozenset(("#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NULL!", "#NUM!"))
+_FORMULA = re.compile(r'="([^"]*)"')
+
+
+def _unquoted(cell: str) -> str:
+    quoted = _FORMULA.fullmatch(cell) if cell.startswith('="') else None
+    return quoted[1] if quoted else cell
+
+
+def _without_empty_end(cells: list[str]) -> list[str]:
+    filled = [number for number, cell in enumerate(cells, 1) if cell]
+    return cells[: filled[-1] if filled else 0]
 
 
 def _read_parquet(name: str, content: bytes) -> Iterator[TableRow]:

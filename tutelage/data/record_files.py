@@ -8,7 +8,8 @@
     comparisons.jsonl     id, prompt_id, a_id, b_id, origin
     judgements.jsonl      id, comparison_id, rater, verdict, strength, left, seconds, created
 
-A prompt of one user turn is written as text; otherwise prompt and completions are lists of messages.
+A prompt of one user turn is written as text; otherwise prompt and completions are lists of messages, with a column
+`tools` if the conversation offers any.
 """
 
 import gzip
@@ -22,27 +23,33 @@ from typing import Literal, TypeAlias, TypeVar, cast
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.data.message_values import answer, holds_messages, prompt_column
 from tutelage.data.preference_formats import explicit, labelled
 from tutelage.data.readers import Values
 from tutelage.data.record_formats import columns_of, named_prompt
 from tutelage.data.records import (
+    AssistantTurn,
     Comparison,
     CompletionRecord,
     Demonstration,
     Judgement,
+    Message,
     Messages,
     Preference,
     Prompt,
     UnpairedAnswer,
     Verdict,
+    message_row,
+    tools_of,
     user,
 )
-from tutelage.data.row_values import Unusable, answer, conversation, name, number, optional_text, text, truth
+from tutelage.data.row_values import Unusable, name, number, optional_text, text, truth
+from tutelage.data.transcripts import has_marks, without_end
 
 Record: TypeAlias = Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer
 R = TypeVar("R", bound=Record)
 
-OWN_PAIR = explicit(lambda row: conversation(row, "prompt"))
+OWN_PAIR = explicit(prompt_column)
 VERDICTS: tuple[Verdict, ...] = ("a", "b", "tie", "both_bad", "skip")
 
 
@@ -50,23 +57,15 @@ def to_row(record: Record) -> dict[str, object]:
     """The record as a row of its file, ready for JSON."""
     match record:
         case Prompt(id, messages, split):
-            return dict(columns_of(record)) | {
-                "id": id,
-                "prompt" if _is_text(messages) else "messages": _prompt_value(messages),
-                "split": split,
-            }
+            row = dict(columns_of(record)) | {"id": id}
+            return row | _prompt_columns(messages, "messages") | {"split": split}
         case Demonstration(messages, response, weight):
-            row = {"prompt": _prompt_value(messages), "completion": _answer_value(messages, response)}
+            row = _prompt_columns(messages) | {"completion": _answer_value(messages, response)}
             return row if weight == 1.0 else row | {"weight": weight}
         case UnpairedAnswer(messages, completion, label):
-            return {
-                "prompt": _prompt_value(messages),
-                "completion": _answer_value(messages, completion),
-                "label": label,
-            }
+            return _prompt_columns(messages) | {"completion": _answer_value(messages, completion), "label": label}
         case Preference(messages, chosen, rejected, p_chosen, weight, margin):
-            return {
-                "prompt": _prompt_value(messages),
+            return _prompt_columns(messages) | {
                 "chosen": _answer_value(messages, chosen),
                 "rejected": _answer_value(messages, rejected),
                 "p_chosen": p_chosen,
@@ -77,15 +76,27 @@ def to_row(record: Record) -> dict[str, object]:
 
 
 def _is_text(messages: Messages) -> bool:
-    return len(messages) == 1 and messages == user(messages[0].content)
+    return len(messages) == 1 and messages == user(messages[0].content) and _is_read_as_text(messages[0].content)
 
 
-def _prompt_value(messages: Messages) -> object:
-    return messages[0].content if _is_text(messages) else [asdict(message) for message in messages]
+def _is_read_as_text(content: str) -> bool:
+    """Whether a reader takes the text as it is: no list of messages, and no marks of a chat template."""
+    return not holds_messages(content) and not has_marks(content) and without_end(content) == content
 
 
-def _answer_value(messages: Messages, response: str) -> object:
-    return response if _is_text(messages) else [{"role": "assistant", "content": response}]
+def _prompt_columns(messages: Messages, several: str = "prompt") -> dict[str, object]:
+    """`prompt` as text, or the messages in the column `several`, with the tools that they offer."""
+    if _is_text(messages):
+        return {"prompt": messages[0].content}
+    tools = [json.loads(schema) for schema in tools_of(messages)]
+    return {several: [message_row(message) for message in messages]} | ({"tools": tools} if tools else {})
+
+
+def _answer_value(messages: Messages, response: AssistantTurn) -> object:
+    if isinstance(response, Message):
+        return [message_row(response)]
+    plain = _is_text(messages) and _is_read_as_text(response)
+    return response if plain else [{"role": "assistant", "content": response}]
 
 
 def from_row(kind: type[R], row: Values) -> R:
@@ -147,14 +158,12 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
     Prompt: named_prompt,
     CompletionRecord: _completion,
     Demonstration: lambda row: Demonstration(
-        conversation(row, "prompt"), answer(row, "completion"), number(row, "weight", 1.0, 0.0)
+        prompt_column(row), answer(row, "completion"), number(row, "weight", 1.0, 0.0)
     ),
     Comparison: _comparison,
     Judgement: _judgement,
     Preference: lambda row: labelled(row, OWN_PAIR(row)),
-    UnpairedAnswer: lambda row: UnpairedAnswer(
-        conversation(row, "prompt"), answer(row, "completion"), truth(row, "label")
-    ),
+    UnpairedAnswer: lambda row: UnpairedAnswer(prompt_column(row), answer(row, "completion"), truth(row, "label")),
 }
 
 

@@ -15,34 +15,37 @@ from decimal import Decimal
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.preference_formats import IMPLICIT, PAIRS, Pair, labelled_format
-from tutelage.data.published_formats import COMPARISON_FORMATS, HELPSTEER, RATING_FORMATS, ComparisonFormat
-from tutelage.data.readers import Values
-from tutelage.data.records import Demonstration, Messages, Preference, Prompt, Split, UnpairedAnswer, prompt_id
-from tutelage.data.row_values import (
-    SYSTEM,
+from tutelage.data.message_values import (
+    CONTEXT,
     Ask,
-    LeftOut,
-    Unusable,
     answer,
-    holds_half_a_character,
-    is_transcript,
-    name,
-    number,
-    optional_text,
+    framed,
     prompt_column,
     prompt_transcript,
     question_from,
-    require_answer,
     split_answer,
+    turns,
+)
+from tutelage.data.preference_formats import IMPLICIT, PAIRS, TRAINERS, Pair, labelled_format
+from tutelage.data.published_formats import COMPARISON_FORMATS, HELPSTEER, RATING_FORMATS, ComparisonFormat
+from tutelage.data.readers import Values
+from tutelage.data.records import Demonstration, Messages, Preference, Prompt, Split, UnpairedAnswer, prompt_id, user
+from tutelage.data.row_values import (
+    LeftOut,
+    Unusable,
+    holds_half_a_character,
+    name,
+    number,
+    optional_text,
+    require_answer,
     text,
     truth,
-    turns,
 )
 from tutelage.data.table_format import RowFormat
 from tutelage.data.tables import Table
+from tutelage.data.transcripts import has_marks, is_transcript, parse_glaive, parse_transcript
 
-FIELDS = ("id", "prompt", "messages", "split", *SYSTEM)
+FIELDS = ("id", "prompt", "messages", "split", *CONTEXT)
 """Column names of prompts.jsonl that are fields of a prompt, regardless of the row's format."""
 
 
@@ -94,16 +97,9 @@ def _json(value: object) -> object:
 
 
 def remarks(table: Table, read: Collection[str]) -> tuple[str, ...]:
-    """Remarks on the own columns of a prompt file: those kept, those whose names collide with a field, and those
-    with values that JSON cannot represent."""
+    """Remarks on the own columns of a prompt file: those kept, and those with values that JSON cannot represent."""
     own = [column for column in table.columns if is_own(column, read)]
     sentences = [f"own columns, for rewards: {', '.join(own)}"] if own else []
-    collide = [column for column in table.columns if column in FIELDS and column not in read]
-    if collide:
-        sentences.append(
-            f"not kept: {', '.join(collide)} (in this format no field of a prompt, and the name of one; rename the "
-            "column to keep it)"
-        )
     for column in own:
         lost = [row.where for row in table.rows if not _is_json(row.values.get(column))]
         if lost:
@@ -137,17 +133,37 @@ def _demonstrated(title: str, ask: Ask, columns: tuple[str, ...], column: str) -
         ", ".join((*columns, column)) + title,
         (columns[0], column),
         lambda values: Demonstration(ask(values), answer(values, column)),
-        also=(*columns[1:], *SYSTEM),
+        also=(*columns[1:], *CONTEXT),
     )
 
 
 def _whole_conversation(column: str, title: str) -> RowFormat[Demonstration]:
-    return RowFormat(title, (column,), lambda values: Demonstration(*split_answer(turns(values, column), column)))
+    def parse(values: Values) -> Demonstration:
+        messages = turns(values, column, weights=True)
+        prompt, response = split_answer(messages, column)
+        return Demonstration(framed(values, prompt), response, messages[-1].weight)
+
+    return RowFormat(title, (column,), parse, CONTEXT)
+
+
+def _glaive(values: Values) -> Messages:
+    return parse_glaive(optional_text(values, "system"), text(values, "chat"))
+
+
+def _has_chat(values: Values) -> bool:
+    return isinstance(values["chat"], str) and "USER:" in values["chat"]
 
 
 ANSWERED: tuple[RowFormat[Demonstration], ...] = (
     _whole_conversation("messages", "messages (role, content)"),
     _whole_conversation("conversations", "conversations (from, value: ShareGPT)"),
+    RowFormat(
+        "system, chat (Glaive)",
+        ("chat",),
+        lambda values: Demonstration(*split_answer(_glaive(values), "chat")),
+        ("system",),
+        fits=_has_chat,
+    ),
     _demonstrated(" (Dolly)", question_from("instruction", "context"), ("instruction", "context"), "response"),
     _demonstrated(" (Alpaca)", question_from("instruction", "input"), ("instruction", "input"), "output"),
     RowFormat(
@@ -156,11 +172,17 @@ ANSWERED: tuple[RowFormat[Demonstration], ...] = (
         lambda values: Demonstration(
             prompt_column(values), answer(values, "completion"), number(values, "weight", 1.0, 0.0)
         ),
-        also=("weight", *SYSTEM),
+        also=("weight", *CONTEXT),
     ),
     _demonstrated("", prompt_column, ("prompt",), "response"),
     _demonstrated("", question_from("question"), ("question",), "answer"),
     _demonstrated("", question_from("question"), ("question",), "response"),
+    RowFormat(
+        "text (a conversation in the marks of a chat template)",
+        ("text",),
+        lambda values: Demonstration(*split_answer(parse_transcript(text(values, "text")), "text")),
+        fits=lambda values: isinstance(values["text"], str) and has_marks(values["text"]),
+    ),
     RowFormat("text", ("text",), lambda values: Demonstration((), text(values, "text"))),
 )
 
@@ -178,7 +200,7 @@ UNPAIRED: tuple[RowFormat[UnpairedAnswer], ...] = (
         "prompt, completion, label",
         ("prompt", "completion", "label"),
         lambda values: UnpairedAnswer(prompt_column(values), answer(values, "completion"), truth(values, "label")),
-        also=SYSTEM,
+        also=CONTEXT,
         fits=_has_truth,
     ),
 )
@@ -239,7 +261,7 @@ def _split(values: Values) -> Split:
     return SPLITS[word]
 
 
-NAMED = ("prompt", "messages", "id", "split", *SYSTEM)
+NAMED = ("prompt", "messages", "id", "split", *CONTEXT)
 
 
 def named_prompt(values: Values) -> Prompt:
@@ -248,7 +270,7 @@ def named_prompt(values: Values) -> Prompt:
     if values.get("prompt") is not None:
         messages = prompt_column(values)
     else:
-        messages = _unanswered(turns(values, "messages"))
+        messages = framed(values, _unanswered(turns(values, "messages")))
     has_id = values.get("id") not in (None, "")
     key = name(values, "id") if has_id else prompt_id(messages)
     return Prompt(key, messages, _split(values), own_columns(values, NAMED))
@@ -262,7 +284,13 @@ def _unanswered(messages: Messages) -> Messages:
     return question
 
 
-def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = SYSTEM) -> RowFormat[Prompt]:
+def _asked_in_text(values: Values) -> Messages:
+    """`text` as one user turn, or the conversation in its marks."""
+    content = text(values, "text")
+    return _unanswered(parse_transcript(content)) if has_marks(content) else user(content)
+
+
+def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = CONTEXT) -> RowFormat[Prompt]:
     def parse(values: Values) -> Prompt:
         messages = ask(values)
         return Prompt(prompt_id(messages), messages, data=own_columns(values, (*needs, *also)))
@@ -274,8 +302,8 @@ ASKED = "preferences of every kind, of which the prompt"
 
 
 def _pair_asks(form: RowFormat[Pair]) -> RowFormat[Prompt]:
-    asks = _asks(f"{form.name}, of which the prompt", lambda values: form.parse(values)[0], form.needs, ())
-    return replace(asks, fits=form.fits, listed=ASKED)
+    asks = _asks(f"{form.name}, of which the prompt", lambda values: form.parse(values)[0], form.needs, form.also)
+    return replace(asks, fits=form.fits, listed=ASKED, exhaustive=form.exhaustive)
 
 
 def _compared_asks(one: ComparisonFormat) -> RowFormat[Prompt]:
@@ -291,7 +319,7 @@ PROMPTS: tuple[RowFormat[Prompt], ...] = (
         listed=ASKED,
     ),
     replace(
-        _asks("prompt (hh-rlhf transcripts)", prompt_transcript, ("prompt",), ()),
+        _asks("prompt (transcripts)", prompt_transcript, ("prompt",), ()),
         fits=lambda values: is_transcript(values["prompt"]),
     ),
     RowFormat(
@@ -301,10 +329,13 @@ PROMPTS: tuple[RowFormat[Prompt], ...] = (
         NAMED,
         lambda values: values.get("prompt") is not None or values.get("messages") is not None,
     ),
-    _asks("instruction, context", question_from("instruction", "context"), ("instruction", "context"), SYSTEM),
-    _asks("instruction, input", question_from("instruction", "input"), ("instruction",), ("input", *SYSTEM)),
+    _asks("instruction, context", question_from("instruction", "context"), ("instruction", "context"), CONTEXT),
+    _asks("instruction, input", question_from("instruction", "input"), ("instruction",), ("input", *CONTEXT)),
     _asks("question", question_from("question"), ("question",)),
-    _asks("conversations", lambda values: _unanswered(turns(values, "conversations")), ("conversations",), ()),
-    *(_pair_asks(form) for form in IMPLICIT),
-    _asks("text", question_from("text"), ("text",), ()),
+    _asks(
+        "conversations", lambda values: framed(values, _unanswered(turns(values, "conversations"))), ("conversations",)
+    ),
+    replace(_asks("system, chat (Glaive)", lambda values: _unanswered(_glaive(values)), ("chat",)), fits=_has_chat),
+    *(_pair_asks(form) for form in (*TRAINERS, *IMPLICIT)),
+    _asks("text", _asked_in_text, ("text",), ()),
 )

@@ -8,9 +8,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
-Role: TypeAlias = Literal["system", "user", "assistant"]
+from tutelage.base.errors import TutelageError
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Verdict: TypeAlias = Literal["a", "b", "tie", "both_bad", "skip"]
 Split: TypeAlias = Literal["train", "held_out"]
 StudyRows: TypeAlias = Literal["votes", "live", "corrections"]
@@ -25,14 +27,107 @@ WRITTEN: tuple[StudyRows, ...] = ("live", "corrections")
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """Call of a tool by the assistant. `arguments` is a JSON object as text."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+@dataclass(frozen=True)
 class Message:
-    """Turn of a conversation."""
+    """Turn of a conversation.
+
+    An assistant's message may have a `thinking` part before its content, and `calls` of tools after it; the result of a
+    call has the role "tool", the tool's `name` and the `call_id`. `tools` are the JSON schemas of the functions that a
+    conversation offers, as texts; they are part of its first message. `weight` scales the loss of the tokens of an
+    assistant's message, and is no part of its identity.
+    """
 
     role: Role
     content: str
+    thinking: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    name: str = ""
+    call_id: str = ""
+    tools: tuple[str, ...] = ()
+    weight: float = field(default=1.0, compare=False)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the message consists of its content alone."""
+        return not (self.thinking or self.calls or self.name or self.call_id or self.tools)
 
 
 Messages: TypeAlias = tuple[Message, ...]
+AssistantTurn: TypeAlias = str | Message
+"""What the assistant writes: a text, or a message whose calls or thinking are part of it."""
+
+
+def spoken(message: Message) -> AssistantTurn:
+    """The message as the assistant's turn: its text, if it consists of nothing else."""
+    return message.content if message.is_text else message
+
+
+def turn_text(turn: AssistantTurn) -> str:
+    """Content of an assistant's turn, without calls and thinking."""
+    return turn if isinstance(turn, str) else turn.content
+
+
+def tools_of(messages: Messages) -> tuple[str, ...]:
+    """JSON schemas of the tools that a conversation offers."""
+    return messages[0].tools if messages else ()
+
+
+def message_row(message: Message) -> dict[str, object]:
+    """The message as chat templates and endpoints expect it, without the tools that the conversation offers."""
+    row: dict[str, object] = {"role": message.role, "content": message.content}
+    if message.thinking:
+        row["reasoning_content"] = message.thinking
+    if message.calls:
+        row["tool_calls"] = [_call_row(call) for call in message.calls]
+    if message.name:
+        row["name"] = message.name
+    if message.call_id:
+        row["tool_call_id"] = message.call_id
+    return row
+
+
+def _call_row(call: ToolCall) -> dict[str, object]:
+    row: dict[str, object] = {
+        "type": "function",
+        "function": {"name": call.name, "arguments": json.loads(call.arguments)},
+    }
+    return row | {"id": call.id} if call.id else row
+
+
+def text_only(turn: AssistantTurn, reader: str) -> str:
+    """The turn's text. Raises TutelageError if it has calls or thinking, with the `reader` that cannot show them."""
+    return turn if isinstance(turn, str) else texts_only((turn,), reader)[0]["content"]
+
+
+class TextTurn(TypedDict):
+    """Message of a conversation of plain text."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+def texts_only(messages: Messages, reader: str) -> list[TextTurn]:
+    """Roles and contents of a conversation of system, user and assistant turns without calls, thinking or tools.
+
+    Raises TutelageError for any other, with the name of the `reader` that cannot show it.
+    """
+    turns: list[TextTurn] = []
+    for number, message in enumerate(messages, 1):
+        if not message.is_text or message.role == "tool":
+            raise TutelageError(
+                f"Message {number} of a conversation ({message.role}) has tools, calls of tools or thinking, which "
+                f"{reader} cannot show; give conversations of plain text."
+            )
+        turns.append({"role": message.role, "content": message.content})
+    return turns
 
 
 def user(content: str) -> Messages:
@@ -77,7 +172,7 @@ class Demonstration:
     scales the loss of its tokens."""
 
     messages: Messages
-    response: str
+    response: AssistantTurn
     weight: float = 1.0
 
 
@@ -113,8 +208,8 @@ class Preference:
     for a tie), `weight` scales the row's loss, `margin` is the target score difference (nats)."""
 
     messages: Messages
-    chosen: str
-    rejected: str
+    chosen: AssistantTurn
+    rejected: AssistantTurn
     p_chosen: float = 1.0
     weight: float = 1.0
     margin: float = 0.0
@@ -128,8 +223,13 @@ def stable_id(*parts: str) -> str:
 
 
 def prompt_id(messages: Messages) -> str:
-    """Id of a prompt: a hash of its roles and contents."""
-    return stable_id(*(part for message in messages for part in (message.role, message.content)))
+    """Id of a prompt: a hash of its messages; of roles and contents alone for a conversation of plain text."""
+    parts = [(message.role, message.content, *_beside_text(message)) for message in messages]
+    return stable_id(*(part for each in parts for part in each))
+
+
+def _beside_text(message: Message) -> tuple[str, ...]:
+    return () if message.is_text else (json.dumps([message_row(message), *message.tools], ensure_ascii=True),)
 
 
 @dataclass(frozen=True)
@@ -137,5 +237,5 @@ class UnpairedAnswer:
     """Completion with a binary label, good or bad."""
 
     messages: Messages
-    completion: str
+    completion: AssistantTurn
     label: bool

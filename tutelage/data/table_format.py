@@ -7,6 +7,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.readers import BrokenRow, TableRow, Values
+from tutelage.data.row_values import is_provenance
 from tutelage.data.tables import Table
 
 T = TypeVar("T")
@@ -37,7 +38,8 @@ class RowFormat(Generic[T_co]):
     """Set of columns and its parser. `needs` are required columns, `also` optional ones; `fits` inspects values if
     the columns are ambiguous. `parse` creates the record or raises `Unusable` with the reason. `arrange` maps rows
     of the source to rows to parse, if they are not one to one. `remark` is a message about the format. Errors list
-    the format as `listed`, by default its name. Column names are case-insensitive (see `spelt`)."""
+    the format as `listed`, by default its name. An `exhaustive` format guesses the prompt, so it must read every column
+    of text. Column names are case-insensitive (see `spelt`)."""
 
     name: str
     needs: tuple[str, ...]
@@ -47,6 +49,7 @@ class RowFormat(Generic[T_co]):
     arrange: Callable[[Sequence[TableRow]], Arrangement] = unchanged
     remark: Callable[[Sequence[TableRow]], str] = no_remark
     listed: str = ""
+    exhaustive: bool = False
 
     def matches(self, values: Values) -> bool:
         """Whether the row looks like this format; it may still fail to parse."""
@@ -56,11 +59,29 @@ class RowFormat(Generic[T_co]):
         """Columns of the table that this format reads."""
         return tuple(column for column in table.columns if column in self.needs + self.also)
 
+    def check_exhaustive(self, table: Table) -> None:
+        """Raise TutelageError if the format guesses the prompt although a column of texts is left over."""
+        left = (c for c in table.columns if c not in self.needs + self.also and not is_provenance(c))
+        column = (
+            next((column for column in left if _may_hold_prompts(table, column)), None) if self.exhaustive else None
+        )
+        if column is not None:
+            raise TutelageError(
+                f"{table.source} would be read as {self.name}, but it has a column {column}, which may hold the "
+                "prompts: rename it to prompt, or remove it if it is something else."
+            )
+
     def spelt(self, table: Table) -> Table:
         """Rename the columns of this format to their canonical names: "Prompt" becomes "prompt", unless there is a
         "prompt" or another candidate."""
         names = _respelt(table.columns, (*self.needs, *self.also))
         return table.renamed(names) if names else table
+
+
+def _may_hold_prompts(table: Table, column: str) -> bool:
+    """Whether most rows have a text of several words in the column, and most of these texts differ."""
+    texts = [value for row in table.rows if isinstance(value := row.values.get(column), str) and len(value.split()) > 1]
+    return len(texts) * 2 >= len(table.rows) and len(set(texts)) * 2 > len(texts)
 
 
 def _respelt(columns: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ of another format is an error, with one exception: .json and .jsonl are intercha
 up.
 """
 
+import codecs
 import gzip
 import re
 import zlib
@@ -68,6 +69,14 @@ class Table:
     def columns(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(column for row in self.rows for column in row.values))
 
+    def without(self, column: str) -> "Table":
+        """The table without a column."""
+        rows = (
+            TableRow(row.where, {name: value for name, value in row.values.items() if name != column})
+            for row in self.rows
+        )
+        return replace(self, rows=tuple(rows))
+
     def renamed(self, names: Mapping[str, str]) -> "Table":
         """The table with renamed columns."""
         rows = (
@@ -107,6 +116,8 @@ def table_of(name: str, content: bytes) -> Table:
     kind = _check_kind(name)
     if name.endswith(".gz"):
         content = _unpack(name, content)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and kind != ".parquet":
+        content = _from_utf16(name, content)
     if not content.strip():
         raise TutelageError(Sentence("%(name)s is empty.", name=name))
     _refuse_other_kinds(name, content, kind)
@@ -169,6 +180,14 @@ def _unpack(name: str, content: bytes) -> bytes:
         raise TutelageError(Sentence("%(name)s is no complete gzip file.", name=name)) from error
 
 
+def _from_utf16(name: str, content: bytes) -> bytes:
+    """UTF-8 for UTF-16 with its mark, as spreadsheets write "Unicode text"."""
+    try:
+        return content.decode("utf-16").encode()
+    except UnicodeError as error:
+        raise TutelageError(Sentence("%(name)s is text in UTF-16; save it as UTF-8.", name=name)) from error
+
+
 SIGNATURES = {
     b"PAR1": Sentence("%(name)s is a Parquet file."),
     b"\x1f\x8b": Sentence("%(name)s is gzip-compressed, and its name should end in .gz."),
@@ -179,8 +198,6 @@ SIGNATURES = {
     b"version https://git-lfs": Sentence(
         "%(name)s is only a Git LFS pointer; fetch the file itself with `git lfs pull`."
     ),
-    b"\xff\xfe": Sentence("%(name)s is text in UTF-16; save it as UTF-8."),
-    b"\xfe\xff": Sentence("%(name)s is text in UTF-16; save it as UTF-8."),
 }
 """Magic bytes of other formats, and their error messages."""
 

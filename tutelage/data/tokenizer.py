@@ -37,7 +37,13 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
 
     def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool, enable_thinking: bool
+        self,
+        conversation: list[dict[str, object]],
+        *,
+        tools: list[dict[str, object]] | None = ...,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        enable_thinking: bool,
     ) -> str: ...
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import join_sentences
-from tutelage.data.records import CompletionRecord, Preference, Prompt
+from tutelage.data.records import CompletionRecord, Preference, Prompt, text_only
 from tutelage.data.tables import Table
 from tutelage.data.vote_rows import fold_name
 from tutelage.people.kinds.kind import Kind, Screen
@@ -53,7 +53,8 @@ def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported
             identical += 1
             continue
         prompt = prompt_of(pair.messages)
-        both = [completion_of(prompt, text, "") for text in (pair.chosen, pair.rejected)]
+        texts = [text_only(turn, "the page of raters") for turn in (pair.chosen, pair.rejected)]
+        both = [completion_of(prompt, text, "") for text in texts]
         item = item_of(prompt, [completion.id for completion in both], origin)
         prompts[prompt.id], items[item.key] = prompt, item
         completions |= {completion.id: completion for completion in both}

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Message, Prompt
+from tutelage.data.record_files import from_row, to_row
+from tutelage.data.records import Prompt
 from tutelage.rewards.factory import make_reward, rewards_without_model
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Completions
@@ -15,7 +15,7 @@ from tutelage.rewards.scores import scores_of
 
 def prompt_text(prompt: Prompt) -> str:
     """Prompt as one line of JSON, with its own columns; read by `ExportedReward`."""
-    return json.dumps(asdict(prompt), ensure_ascii=False)
+    return json.dumps(to_row(prompt), ensure_ascii=False)
 
 
 class ExportedReward:
@@ -27,9 +27,7 @@ class ExportedReward:
 
     def __call__(self, prompt: str, answer: str) -> float:
         """Score of a completion of a prompt written by `prompt_text`."""
-        row = json.loads(prompt)
-        messages = tuple(Message(**message) for message in row.pop("messages"))
-        completions = Completions([Prompt(messages=messages, **row)], [answer])
+        completions = Completions([from_row(Prompt, json.loads(prompt))], [answer])
         score = self.scale * float(scores_of(self.reward, completions)[0])
         return score if self.clip is None else min(max(score, -self.clip), self.clip)
 

@@ -21,6 +21,7 @@ from tutelage.commands.generators import training_generator
 from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import DistillResult
 from tutelage.commands.runs import (
+    announce,
     conclusion,
     fitting_prompts,
     open_training,
@@ -33,7 +34,7 @@ from tutelage.core.kl import Fixed
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.chat_tokens import encode
 from tutelage.data.formats import load_demonstrations, load_prompts
-from tutelage.data.records import Demonstration, Prompt, prompt_id
+from tutelage.data.records import Demonstration, Prompt, prompt_id, text_only
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Completion
@@ -75,8 +76,7 @@ def prepare_distill(settings: DistillSettings) -> AbstractContextManager[Trainin
     recipe = distillation_recipe(settings)
     for line in remarks(recipe):
         remark(line)
-    loaded = load_demonstrations(settings.data) if settings.data else load_prompts(settings.prompts)
-    remark(loaded.describe())
+    loaded = announce(load_demonstrations(settings.data) if settings.data else load_prompts(settings.prompts))
     start = partial(_training, settings, recipe, loaded.records)
     return open_training(settings, DistillResult, start, loaded.records)
 
@@ -228,7 +228,7 @@ def _encoded(
         prompt_ids, completion_ids = encode(record.messages, record.response, policy.tokenizer)
         prompts.append(EncodedPrompt(prompt, tuple(prompt_ids)))
         offline[prompt.id] = OfflineCompletion(
-            tuple(completion_ids[:limit]), record.response, len(completion_ids) <= limit
+            tuple(completion_ids[:limit]), text_only(record.response, "distill"), len(completion_ids) <= limit
         )
     if cut := sum(not one.terminated for one in offline.values()):
         remark(f"{counted(cut, 'offline completion')} cut at {counted(limit, 'token')} (--sampling.max-new-tokens).")

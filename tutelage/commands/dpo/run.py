@@ -12,7 +12,7 @@ from tutelage.commands.dpo.pairs import PreferenceJob, pairs_job, single_answers
 from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import DpoResult
-from tutelage.commands.runs import conclusion, open_training, remark, token_budget
+from tutelage.commands.runs import announce, conclusion, open_training, remark, token_budget
 from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.commands.trust import Record
 from tutelage.core.preferences import Kto, PreferenceLoss
@@ -59,8 +59,7 @@ def prepare_dpo(settings: DpoSettings) -> AbstractContextManager[Training[DpoRes
         return open_training(settings, DpoResult, start, study.train, study.held_out)
     refuse_inert_study(settings, settings.data)
     read = load_prompts if settings.prompts else load_unpaired if settings.unpaired else load_preferences
-    loaded = read(settings.prompts or settings.data)
-    remark(loaded.describe())
+    loaded = announce(read(settings.prompts or settings.data))
     if settings.prompts:
         require_columns(settings.reward, loaded)
     trust = measured_first(settings)

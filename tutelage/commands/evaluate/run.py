@@ -14,13 +14,13 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.evaluate.summary import Side, answer_rows, table
 from tutelage.commands.generators import fixed_generator
-from tutelage.commands.runs import remark
+from tutelage.commands.runs import announce, remark
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.record_files import write_jsonl
-from tutelage.data.records import Messages, Prompt
+from tutelage.data.records import Messages, Prompt, turn_text
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import Ranks
@@ -92,7 +92,7 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
         import tutelage.commands.evaluate.harness as harness  # fail on a missing library before loading models
     prompts = _prompts(settings) if settings.prompts else []
     if settings.text:  # fail on an unreadable file before sampling
-        remark(load_demonstrations(settings.text).describe())
+        announce(load_demonstrations(settings.text))
     ranks = join()
     policy = _load(settings.model.path, settings)
     other = _load(settings.against, settings) if settings.against else None
@@ -106,8 +106,7 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
 
 
 def _prompts(settings: EvaluateSettings) -> list[Prompt]:
-    loaded = load_prompts(settings.prompts)
-    remark(loaded.describe())
+    loaded = announce(load_prompts(settings.prompts))
     require_columns([source for _, source in _named(settings)], loaded)
     return list(loaded.records[: settings.limit or None])
 
@@ -263,4 +262,7 @@ def _text_rows(path: str, policy: Policy) -> Rows:
 def _references(settings: EvaluateSettings) -> dict[Messages, str]:
     if not settings.references:
         return {}
-    return {record.messages: record.response for record in load_demonstrations(settings.references).records}
+    return {
+        record.messages: turn_text(record.response)
+        for record in announce(load_demonstrations(settings.references)).records
+    }

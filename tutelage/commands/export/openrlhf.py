@@ -1,7 +1,6 @@
 """Translation of an `improve` run to OpenRLHF's PPO trainer (`openrlhf.cli.train_ppo_ray`, OpenRLHF 0.11)."""
 
 import math
-from dataclasses import asdict
 
 from tutelage.algorithms.recipe import Recipe
 from tutelage.base.nouns import counted
@@ -27,7 +26,7 @@ from tutelage.core.baselines import NoBaseline
 from tutelage.core.groups import Group
 from tutelage.core.kl import Fixed
 from tutelage.core.surrogates import Clipped, ScoreFunction, SequenceClipped
-from tutelage.data.records import Prompt
+from tutelage.data.records import Prompt, texts_only
 from tutelage.rewards.single_score import prompt_text
 
 NAME = "OpenRLHF"
@@ -226,7 +225,7 @@ def _reward(recipe: Recipe, given: ExportSettings, reward_model: str | None) -> 
 
 
 def _row(number: int, prompt: Prompt) -> dict[str, object]:
-    return {"input": [asdict(message) for message in prompt.messages], "label": prompt_text(prompt)}
+    return {"input": texts_only(prompt.messages, "OpenRLHF"), "label": prompt_text(prompt)}
 
 
 def _words(settings: Settings) -> list[str]:

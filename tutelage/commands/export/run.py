@@ -15,6 +15,7 @@ from tutelage.commands.export.openrlhf import OPENRLHF
 from tutelage.commands.export.settings import ExportSettings
 from tutelage.commands.export.translation import PromptSizes, Settings, Trainer, Translation, score_shaping
 from tutelage.commands.export.verl import VERL
+from tutelage.commands.runs import announce
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.chat_tokens import has_template
 from tutelage.data.formats import load_prompts
@@ -55,7 +56,7 @@ def export(settings: ExportSettings) -> ExportResult:
     """
     recipe = override(recipe_named(settings.recipe), settings.set)
     model = _model(settings)
-    loaded = load_prompts(settings.prompts)
+    loaded = announce(load_prompts(settings.prompts))
     prompts = loaded.records
     require_columns(settings.reward, loaded)
     refuse_groups(settings.reward)

@@ -1,7 +1,5 @@
 """Translation of an `improve` run to verl's PPO trainer (`verl.trainer.main_ppo`, verl 0.9)."""
 
-from dataclasses import asdict
-
 from tutelage.algorithms.recipe import Recipe
 from tutelage.commands.export.settings import ExportSettings
 from tutelage.commands.export.translation import (
@@ -26,7 +24,7 @@ from tutelage.core.groups import Greedy, Group
 from tutelage.core.kl import Fixed
 from tutelage.core.reduce import Reduce
 from tutelage.core.surrogates import Cispo, Clipped, ScoreFunction, SequenceClipped
-from tutelage.data.records import Prompt
+from tutelage.data.records import Prompt, texts_only
 from tutelage.rewards.single_score import prompt_text
 
 NAME = "verl"
@@ -237,7 +235,7 @@ def _reward(reward_model: str | None) -> Settings:
 def _row(number: int, prompt: Prompt) -> dict[str, object]:
     return {
         "data_source": "tutelage",
-        "prompt": [asdict(message) for message in prompt.messages],
+        "prompt": texts_only(prompt.messages, "verl"),
         "ability": "",
         "reward_model": {"style": "rule", "ground_truth": ""},
         "extra_info": {"index": number, "prompt": prompt_text(prompt)},

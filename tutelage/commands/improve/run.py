@@ -16,6 +16,7 @@ from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.layout import lay_out_beside, reward_beside, trained_policy
 from tutelage.commands.results import ImproveResult
 from tutelage.commands.runs import (
+    announce,
     conclusion,
     fitting_prompts,
     open_training,
@@ -76,10 +77,9 @@ def prepare_improve(settings: ImproveSettings) -> AbstractContextManager[Trainin
     recipe = _recipe(settings)
     for line in remarks(recipe):
         remark(line)
-    loaded = load_prompts(settings.prompts)
-    remark(loaded.describe())
+    loaded = announce(load_prompts(settings.prompts))
     require_columns((*settings.reward, *_watched(settings).values()), loaded)
-    texts = load_demonstrations(settings.ptx).records if settings.ptx else ()
+    texts = announce(load_demonstrations(settings.ptx)).records if settings.ptx else ()
     trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
     start = partial(_training, settings, recipe, loaded.records, texts, trust)
     return open_training(settings, ImproveResult, start, loaded.records, texts)

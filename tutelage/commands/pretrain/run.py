@@ -11,7 +11,7 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.layout import lay_out
 from tutelage.commands.pretrain.settings import PretrainSettings
 from tutelage.commands.results import PretrainResult
-from tutelage.commands.runs import conclusion, open_training, remark, remark_batch, token_budget
+from tutelage.commands.runs import announce, conclusion, open_training, remark, remark_batch, token_budget
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_texts
 from tutelage.engines.ranks.ranks import Ranks
@@ -42,8 +42,7 @@ def pretrain(settings: PretrainSettings) -> PretrainResult:
 @workflow(PretrainSettings)
 def prepare_pretrain(settings: PretrainSettings) -> AbstractContextManager[Training[PretrainResult]]:
     """Open a pretraining run for iteration step by step; `pretrain` runs it to its end."""
-    loaded = load_texts(settings.data)
-    remark(loaded.describe())
+    loaded = announce(load_texts(settings.data))
     start = partial(_training, settings, loaded.records)
     return open_training(settings, PretrainResult, start, loaded.records)
 

@@ -9,7 +9,7 @@ from tutelage.commands.layout import reward_beside, trained_policy
 from tutelage.commands.own_completions import AnswerSource, answer_source, score_look, steps_per_round
 from tutelage.commands.rejection.settings import RejectionSettings
 from tutelage.commands.results import RejectionResult
-from tutelage.commands.runs import conclusion, open_training, remark, token_budget
+from tutelage.commands.runs import announce, conclusion, open_training, remark, token_budget
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
@@ -47,8 +47,7 @@ def rejection(settings: RejectionSettings) -> RejectionResult:
 @workflow(RejectionSettings)
 def prepare_rejection(settings: RejectionSettings) -> AbstractContextManager[Training[RejectionResult]]:
     """Open a rejection-sampling run for iteration step by step; `rejection` runs it to its end."""
-    loaded = load_prompts(settings.prompts)
-    remark(loaded.describe())
+    loaded = announce(load_prompts(settings.prompts))
     require_columns(settings.reward, loaded)
     if not settings.overall and settings.keep == 1:
         nats = best_of_n_kl(settings.samples)

@@ -12,7 +12,15 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.layout import lay_out
 from tutelage.commands.results import RewardResult
 from tutelage.commands.reward.settings import RewardSettings
-from tutelage.commands.runs import check_weights, finish_run, open_training, remark, remark_batch, token_budget
+from tutelage.commands.runs import (
+    announce,
+    check_weights,
+    finish_run,
+    open_training,
+    remark,
+    remark_batch,
+    token_budget,
+)
 from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.commands.study_data import StudySnapshot, read_study, record_study, vote_figures
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
@@ -165,7 +173,7 @@ def _centre(
     """Shift the mean score to 0 on the demonstrations of `centre`, by default on the chosen answers."""
     rows = [pair.chosen for pair in train]
     if settings.centre:
-        records = load_demonstrations(settings.centre).records
+        records = announce(load_demonstrations(settings.centre)).records
         rows = encode_demonstrations(records, model.tokenizer, max_length)[0]
     before, disturbance = centre(model, row_states(model, rows[:2048], budget))
     return {"centre/mean_before": before, "centre/disturbance": disturbance}
@@ -184,7 +192,8 @@ def _quality(
     for a study also by strength and against single votes."""
     if settings.test:
         study = None
-        held_out = encode_preferences(load_preferences(settings.test).records, model.tokenizer, max_length)[0]
+        pairs = announce(load_preferences(settings.test)).records
+        held_out = encode_preferences(pairs, model.tokenizer, max_length)[0]
     if not held_out:
         return {}
     chosen, rejected = pair_scores(model, held_out, budget)

@@ -11,7 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
 from tutelage.commands.generators import unseen_generator
-from tutelage.commands.runs import remark
+from tutelage.commands.runs import announce, remark
 from tutelage.commands.sample.settings import SampleSettings
 from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.formats import load_completions, load_prompts
@@ -80,8 +80,7 @@ def sample(settings: SampleSettings) -> SampleResult:
     Raises:
         TutelageError: the settings, the prompts or the model cannot be used.
     """
-    loaded = load_prompts(settings.prompts)
-    remark(loaded.describe())
+    loaded = announce(load_prompts(settings.prompts))
     require_columns(settings.reward, loaded)
     if not loaded.records:
         raise TutelageError(f"{settings.prompts} has no prompts.")

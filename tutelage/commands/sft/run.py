@@ -11,13 +11,13 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
 from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import SftResult
-from tutelage.commands.runs import conclusion, open_training, remark, remark_batch, token_budget
+from tutelage.commands.runs import announce, conclusion, open_training, remark, remark_batch, token_budget
 from tutelage.commands.sft.settings import SftSettings
 from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.core.rows import EncodedRow
 from tutelage.data.chat_tokens import encode
 from tutelage.data.formats import LoadedRecords, load_demonstrations
-from tutelage.data.records import Demonstration, Prompt
+from tutelage.data.records import Demonstration, Prompt, turn_text
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.policy import Policy
@@ -64,8 +64,7 @@ def prepare_sft(settings: SftSettings) -> AbstractContextManager[Training[SftRes
         divided = (study.train, study.held_out)
         return open_training(settings, SftResult, partial(_training, settings, divided, study), *divided)
     refuse_inert_study(settings, settings.data)
-    loaded = load_demonstrations(settings.data, answers=settings.answers)
-    remark(loaded.describe())
+    loaded = announce(load_demonstrations(settings.data, answers=settings.answers))
     start = partial(_training, settings, _parts(settings, loaded), None)
     return open_training(settings, SftResult, start, loaded.records)
 
@@ -182,7 +181,7 @@ def _write_samples(
             {
                 "prompt": record.messages[-1].content if record.messages else "",
                 "completion": text,
-                "reference": record.response,
+                "reference": turn_text(record.response),
             }
             for record, text in rows
         ],
@@ -193,5 +192,5 @@ def _rouge(policy: Policy, records: Sequence[Demonstration], settings: SftSettin
     """Return ROUGE of the policy's completions against the held-out responses."""
     if not records:
         return {}
-    scores = rouge(_answers(policy, records, settings, ranks), [record.response for record in records])
+    scores = rouge(_answers(policy, records, settings, ranks), [turn_text(record.response) for record in records])
     return {f"held_out/{name}": value for name, value in scores.items()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import CompletionRecord, Message, Messages, Prompt
+from tutelage.data.records import CompletionRecord, Message, Messages, Prompt, texts_only
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, chunks, insert_row
 from tutelage.people.store.studies import room_for
@@ -43,8 +43,8 @@ class NewItem:
 
 
 def messages_to_text(messages: Messages) -> str:
-    """Serialise a conversation as JSON."""
-    return json.dumps([{"role": m.role, "content": m.content} for m in messages], ensure_ascii=False)
+    """Serialise a conversation as JSON. Raises TutelageError for tools, calls and thinking."""
+    return json.dumps(texts_only(messages, "the page of raters"), ensure_ascii=False)
 
 
 def messages_from_text(text: str) -> Messages:

@@ -12,7 +12,7 @@ from tutelage.base.nouns import counted
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import EncodedRow, RowList, collate
 from tutelage.data.chat_tokens import NoRoomError, encode, pad_token_id, shorten
-from tutelage.data.records import Demonstration, Messages, Preference
+from tutelage.data.records import AssistantTurn, Demonstration, Messages, Preference
 from tutelage.models.budget import Budget
 from tutelage.models.engine_model import EngineModel
 
@@ -40,7 +40,7 @@ class Cuts:
 
 
 def encode_rows(
-    conversations: Sequence[tuple[Messages, str]], tokenizer: Any, max_length: int, cuts: Cuts
+    conversations: Sequence[tuple[Messages, AssistantTurn]], tokenizer: Any, max_length: int, cuts: Cuts
 ) -> list[EncodedRow | None]:
     """Tokenise (messages, completion) pairs to at most `max_length` tokens; None for dropped rows."""
     rows: list[EncodedRow | None] = []

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from tutelage.base import nouns
+from tutelage.data.records import texts_only
 from tutelage.people import Rater, Selection, label_study, list_raters, list_votes
 from tutelage.people.export import preference_row
 from tutelage.people.manifest import describe
@@ -127,7 +128,7 @@ def _item(question: Question) -> ItemValue:
         round=item.round,
         pool=item.pool,
         gold=item.gold,
-        messages=tuple(MessageValue(turn.role, turn.content) for turn in question.messages),
+        messages=tuple(MessageValue(**turn) for turn in texts_only(question.messages, "the API")),
         responses=tuple(ResponseValue(each.id, each.text, each.sampler) for each in question.completions),
         target=question.target,
         answered=question.answered,

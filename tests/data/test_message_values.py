@@ -1,0 +1,140 @@
+"""Messages in every notation become the same messages, and what is no message is named."""
+
+import json
+
+import pytest
+from offenders import for_each
+
+from tutelage.data.message_values import framed, prompt_column, turns
+from tutelage.data.records import Message, Messages, ToolCall, user
+from tutelage.data.row_values import Cells, Unusable
+
+ASKED, CALL = Message("user", "Rain?"), ToolCall("weather", '{"city": "Rome"}', "1")
+SCHEMA = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+OPENAI_CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+OBJECT_CALL = {"id": "1", "name": "weather", "arguments": {"city": "Rome"}}
+RESULT = Message("tool", "22", name="weather", call_id="1")
+CITY = {"city": "Rome"}
+ANONYMOUS = ToolCall("weather", '{"city": "Rome"}')
+HERMES = 'Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n'
+
+TURNS: list[tuple[object, Message]] = [
+    ({"role": "assistant", "content": "So."}, Message("assistant", "So.")),
+    ({"from": "gpt", "value": "So."}, Message("assistant", "So.")),
+    ({"role": "assistant", "content": [{"type": "text", "text": "So."}]}, Message("assistant", "So.")),
+    ({"role": "assistant", "content": None, "tool_calls": [OPENAI_CALL]}, Message("assistant", "", calls=(CALL,))),
+    ({"role": "assistant", "content": "", "tool_calls": [OBJECT_CALL]}, Message("assistant", "", calls=(CALL,))),
+    ({"from": "function_call", "value": json.dumps(OBJECT_CALL)}, Message("assistant", "", calls=(CALL,))),
+    ({"role": "tool_call", "content": json.dumps([OBJECT_CALL])}, Message("assistant", "", calls=(CALL,))),
+    (
+        {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": '{"city": "Rome"}'}},
+        Message("assistant", "", calls=(ANONYMOUS,)),
+    ),
+    ({"from": "gpt", "value": HERMES}, Message("assistant", "Let me see.", calls=(ANONYMOUS,))),
+    (
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Rome"}}],
+        },
+        Message("assistant", "", calls=(CALL,)),
+    ),
+    ({"role": "assistant", "content": "2", "reasoning_content": "1 + 1"}, Message("assistant", "2", "1 + 1")),
+    (
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "1 + 1"}, {"type": "text", "text": "2"}]},
+        Message("assistant", "2", "1 + 1"),
+    ),
+    (
+        {"role": "tool", "content": "22", "tool_call_id": "1", "name": "weather"},
+        Message("tool", "22", name="weather", call_id="1"),
+    ),
+    ({"from": "observation", "value": "22"}, Message("tool", "22")),
+    ({"from": "tool", "value": "<tool_response>\n22\n</tool_response>"}, Message("tool", "22")),
+]
+
+
+@for_each(TURNS)
+def test_a_turn_in_every_notation(item: object, message: Message) -> None:
+    for cell in ([item], json.dumps([item]), repr([item])):
+        cells = Cells({"messages": cell})
+        assert turns(cells, "messages") == (message,)
+        assert not list(cells.unread())
+
+
+REFUSED: list[tuple[object, str]] = [
+    ({"role": "assistant", "content": None}, "content is null"),
+    ({"role": "bot", "content": "So."}, "'bot'"),
+    ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}]}, "'image_url'"),
+    ({"role": "user", "content": None, "tool_calls": [OPENAI_CALL]}, "content is null"),
+    ({"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, "without a name"),
+    ({"role": "assistant", "tool_calls": [{"name": "weather", "arguments": "Rome"}]}, "not JSON"),
+    ({"role": "assistant", "tool_calls": [{"name": "weather", "arguments": [1]}]}, "arguments are a list"),
+    ({"from": "function_call", "value": "weather(Rome)"}, "not JSON"),
+]
+
+
+@for_each(REFUSED)
+def test_a_turn_that_cannot_be_read_is_named(item: object, word: str) -> None:
+    with pytest.raises(Unusable) as refusal:
+        turns({"messages": [item]}, "messages")
+    assert word in str(refusal.value)
+
+
+def test_text_that_only_looks_like_messages_is_no_users_text() -> None:
+    """Numpy writes lists of objects without commas."""
+    for cell in ("[{'role': 'user', 'content': 'Rain?'}\n {'role': 'assistant'}]", '[{"role": "user", "content": '):
+        with pytest.raises(Unusable, match="prompt"):
+            prompt_column({"prompt": cell})
+    for text in ("[1, 2] is a list", '{"a": 1}', "[{'price': 3}]"):
+        assert prompt_column({"prompt": text}) == user(text)
+
+
+WEIGHTS = [
+    ({}, 1.0),
+    ({"weight": 0}, 0.0),
+    ({"weight": 0.5}, 0.5),
+    ({"trainable": False}, 0.0),
+    ({"train": True, "weight": None}, 1.0),
+    ({"loss": "false"}, 0.0),
+]
+
+
+@for_each(WEIGHTS)
+def test_marks_of_what_is_learnt(keys: dict[str, object], weight: float) -> None:
+    values = {"messages": [{"role": "assistant", "content": "So."} | keys]}
+    assert [turn.weight for turn in turns(values, "messages", weights=True)] == [weight]
+    cells = Cells(values)
+    assert [turn.weight for turn in turns(cells, "messages")] == [1.0]
+    assert set(cells.unread()) == {f"messages.{key}" for key, value in keys.items() if value is not None}
+
+
+FRAMES: list[tuple[dict[str, object], Messages, Messages]] = [
+    ({"system": "Be brief."}, (ASKED,), (Message("system", "Be brief."), ASKED)),
+    ({"system": "Be brief."}, (Message("system", "Be brief. "), ASKED), (Message("system", "Be brief. "), ASKED)),
+    ({"tools": [SCHEMA]}, (ASKED,), (Message("user", "Rain?", tools=(json.dumps(SCHEMA),)),)),
+    ({"tools": json.dumps([SCHEMA])}, (ASKED,), (Message("user", "Rain?", tools=(json.dumps(SCHEMA),)),)),
+    ({"functions": [SCHEMA["function"]]}, (ASKED,), (Message("user", "Rain?", tools=(json.dumps(SCHEMA),)),)),
+    ({"tools": []}, (ASKED,), (ASKED,)),
+    (
+        {"tools": [SCHEMA]},
+        (Message("system", "Use <tools>{}</tools>"), ASKED),
+        (Message("system", "Use <tools>{}</tools>"), ASKED),
+    ),
+]
+
+
+@for_each(FRAMES)
+def test_system_and_tools_of_a_row_are_of_its_conversation(
+    values: dict[str, object], messages: Messages, whole: Messages
+) -> None:
+    assert framed(values, messages) == whole
+
+
+@for_each([{"tools": "weather"}, {"tools": ["weather"]}, {"tools": [{"description": "x"}]}, {"tools": 3}])
+def test_tools_that_are_no_schemas_are_refused(values: dict[str, object]) -> None:
+    with pytest.raises(Unusable, match="tools"):
+        framed(values, (ASKED,))
+
+
+def test_two_different_system_messages_are_refused() -> None:
+    with pytest.raises(Unusable, match="twice"):
+        framed({"system": "Be brief."}, (Message("system", "Be long."), ASKED))
