@@ -29,6 +29,8 @@ def test_syllables_of_common_words(count: int, words: str) -> None:
         ("A title\n\nA paragraph without an end", 2),
         ('He said "Stop!" and left.', 2),
         ("...", 0),
+        ("你好。今天天气好！真的吗？", 3),
+        ("彼は「はい。」と言った。", 2),
         ('Wait... What?! (Yes.) "No!" v1.2.3', 5),
         ("." * 100_000 + "a. " + "." * 50_000 + '"' * 50_000 + "b", 2),
     ],
@@ -42,6 +44,12 @@ def test_the_grade_is_that_of_the_formula() -> None:
     assert reading_grade("The cat sat on the mat.") == pytest.approx(0.39 * 6 + 11.8 - 15.59)
     assert reading_grade("The cat sat. The dog ran.") == pytest.approx(0.39 * 3 + 11.8 - 15.59)
     assert reading_grade("!?") is None
+
+
+@pytest.mark.parametrize("text", ["今天天气很好。", "Привет, мир!", "สวัสดีครับ", "हिन्दी में लिखा OK"])
+def test_text_in_another_script_has_no_grade(text: str) -> None:
+    assert reading_grade(text) is None
+    assert reading_grade(f"The cat sat on the mat and ran and ran and ran. {text}") is not None
 
 
 def test_long_words_and_long_sentences_are_harder() -> None:

@@ -22,6 +22,12 @@ def test_length_costs_nothing_up_to_the_limit_and_one_at_twice_the_limit() -> No
     assert LengthLimit(2, "tokens")(sampled(rows)) == [0.0, -1.0]
 
 
+def test_characters_are_words_where_no_spaces_are_written() -> None:
+    answers = [completion(text) for text in ("你好，世界。", "สวัสดีครับ", "你好 world")]
+    assert LengthLimit(2)(answers) == [-1.0, -2.5, -0.5]
+    assert Repetition(1)([completion("好好好好"), completion("你好世界")]) == [-0.75, 0.0]
+
+
 def test_tokens_that_are_not_known_are_not_counted() -> None:
     with pytest.raises(TutelageError, match="Only the text of the answer to prompt p is known"):
         LengthLimit(2, "tokens")([completion("abc")])
@@ -55,6 +61,36 @@ def test_a_format_is_that_of_the_whole_answer(answer: str, score: float) -> None
 )
 def test_the_last_match_is_compared_with_the_column(pattern: str, answer: str, solution: object, score: float) -> None:
     assert ExactMatch("solution", pattern)([completion(answer, solution=solution)]) == [score]
+
+
+@pytest.mark.parametrize(
+    ("answer", "solution", "score"),
+    [
+        ("Paris", ["paris", "Paris"], 1.0),
+        ("Rome", ["paris", "Paris"], 0.0),
+        ("true", True, 1.0),
+        ("True", True, 1.0),
+        ("1", True, 0.0),
+        ("false", True, 0.0),
+        ("42", 42.0, 1.0),
+        ("42.0", 42, 1.0),
+        ("42.5", 42.5, 1.0),
+        ("42", 42.5, 0.0),
+        ("Roma", {"value": "Rome", "aliases": ["Roma"], "type": "WikipediaEntity"}, 1.0),
+        ("Rome", {"value": "Rome", "aliases": []}, 1.0),
+        ("WikipediaEntity", {"value": "Rome", "type": "WikipediaEntity"}, 0.0),
+        ("in May", {"text": ["May", "in May"], "answer_start": [3, 0]}, 1.0),
+        ("Cafe\u0301", "Caf\u00e9", 1.0),
+    ],
+)
+def test_any_of_several_values_counts_and_values_need_not_be_text(answer: str, solution: object, score: float) -> None:
+    assert ExactMatch("solution")([completion(answer, solution=solution)]) == [score]
+
+
+@pytest.mark.parametrize("solution", [[], ["42", None], {}, {"answer": "42"}, {"aliases": [{"x": 1}]}])
+def test_a_column_of_another_form_is_refused(solution: object) -> None:
+    with pytest.raises(TutelageError, match=r"row of prompt p .*'solution'"):
+        ExactMatch("solution")([completion("42", solution=solution)])
 
 
 @pytest.mark.parametrize("data", [{}, {"reference": "42"}, {"solution": None}])

@@ -17,7 +17,13 @@ texts = st.lists(st.text(alphabet="ab c.!'-é\n", max_size=30), min_size=1, max_
         ("Don't stop-gap, now!", ["don't", "stop-gap", "now"]),
         ("- dash 'quoted' -", ["dash", "quoted"]),
         ("Straße STRASSE", ["strasse", "strasse"]),
-        ("日本 e=mc2", ["日本", "e", "mc2"]),
+        ("日本 e=mc2", ["日", "本", "e", "mc2"]),
+        ("你好，世界", ["你", "好", "世", "界"]),
+        ("ภาษาไทย", ["ภ", "า", "ษ", "า", "ไ", "ท", "ย"]),
+        ("カタカナとkana", ["カ", "タ", "カ", "ナ", "と", "kana"]),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("한국어 문장", ["한국어", "문장"]),
+        ("e\u0301te\u0301", ["e\u0301te\u0301"]),
         ("...", []),
     ],
 )
@@ -43,6 +49,30 @@ def test_rouge_by_hand() -> None:
     assert ordered["rougeL"] == pytest.approx(3 / 4)
     assert jumbled["rougeL"] == pytest.approx(2 / 4)
     assert ordered["rouge2"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("stem", [True, False])
+@given(
+    st.lists(st.tuples(st.text(alphabet="running flies-42's_X.\n"), st.text(alphabet="runs fly42's_x!")), min_size=1)
+)
+def test_rouge_of_ascii_texts_is_that_of_the_library(stem: bool, pairs: list[tuple[str, str]]) -> None:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=stem)
+    peers = [scorer.score(reference, answer) for answer, reference in pairs]
+    scores = rouge([answer for answer, _ in pairs], [reference for _, reference in pairs], stem=stem)
+    for kind, score in scores.items():
+        assert score == pytest.approx(sum(each[kind].fmeasure for each in peers) / len(pairs))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "unigrams", "bigrams"),
+    [("我爱北京", "我爱上海", 2 / 4, 1 / 3), ("привет мир", "привет всем", 1 / 2, 0.0), ("สวัสดี", "สวัสดี", 1.0, 1.0)],
+)
+def test_rouge_of_other_scripts(answer: str, reference: str, unigrams: float, bigrams: float) -> None:
+    scores = rouge([answer], [reference])
+    assert scores["rouge1"] == scores["rougeL"] == pytest.approx(unigrams)
+    assert scores["rouge2"] == pytest.approx(bigrams)
 
 
 @given(st.text("abcd", max_size=20), st.text("abcde", max_size=80))

@@ -1,15 +1,39 @@
 """Text statistics: words, n-grams, sentences, syllables, and reading grade.
 
-A *word* is a run of letters, digits or underscores, with inner apostrophes and hyphens, compared without case.
+A *word* is a run of letters, digits or underscores with their combining marks, and with inner apostrophes and hyphens,
+compared without case. In scripts that are written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer,
+Burmese) every character counts as a word.
 """
 
 import re
+import unicodedata
 
-WORD = re.compile(r"\w+(?:['’\-]\w+)*")
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai and Lao, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese characters
+)
+
+
+def _marks() -> str:
+    """Combining marks of the Basic Multilingual Plane and the joiners, as ranges of a character class."""
+    codes = [code for code in range(0x300, 0xABFF) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
+    starts = [code for code in codes if unicodedata.category(chr(code - 1)) not in ("Mn", "Mc")]
+    ends = [code for code in codes if unicodedata.category(chr(code + 1)) not in ("Mn", "Mc")]
+    return "\u200c\u200d" + "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
+
+
+_MARKS = _marks()
+_CHARACTER = rf"(?=\w)[{_UNSPACED}][{_MARKS}]*"
+_LETTERS = rf"(?:[^\W{_UNSPACED}]+[{_MARKS}]*)+"
+WORD = re.compile(rf"{_CHARACTER}|{_LETTERS}(?:['’\-]{_LETTERS})*")
+PLAIN_WORD = re.compile(rf"{_CHARACTER}|(?:[^\W_{_UNSPACED}]+[{_MARKS}]*)+")
+"""A word without apostrophes, hyphens and underscores; among the letters a-z and digits, the token of ROUGE."""
 _SENTENCE_END = re.compile(
     # From the first mark of a run to its last, so that a long run is read once.
-    r"(?<![.!?…。！？])[.!?…。！？]++(?=[\"'”’»)\]*_`]*+(?:\s|\Z))|\n\s*\n"
+    r"(?<![.!?…。！？])[.!?…。！？]++(?:(?=[\"'”’»)\]*_`]*+(?:\s|\Z))|(?<=[。！？]))|\n\s*\n"
 )
+_LATIN = re.compile(r"[a-zÀ-ɏ]")
 _VOWELS = re.compile(r"[aeiouyáàâäãéèêëíìîïóòôöõúùûü]+")
 _SILENT_END = re.compile(r"(?<=[^aeiouy])(?:e|es|ed)\Z")
 _SPOKEN_END = re.compile(r"(?:[^aeiouyrlw]les?|[sxz]es|[cs]hes|ges|ces|[td]ed|dred)\Z")
@@ -48,8 +72,14 @@ def syllables(word: str) -> int:
     return max(1, count)
 
 
+def _is_foreign(word: str) -> bool:
+    """Whether a word has letters, none of them Latin."""
+    return _LATIN.search(word) is None and any(map(str.isalpha, word))
+
+
 def reading_grade(text: str) -> float | None:
-    """Flesch-Kincaid grade (Kincaid et al. 1975), a US school year; None for a text without words.
+    """Flesch-Kincaid grade (Kincaid et al. 1975), a US school year; None for a text without words, and if
+    more than half of them are of another script than the Latin.
 
         0.39 · words / sentences + 11.8 · syllables / words − 15.59
 
@@ -57,7 +87,7 @@ def reading_grade(text: str) -> float | None:
     grade with syllables from the CMU dictionary is 0.22 (correlation 0.996).
     """
     tokens = words(text)
-    if not tokens:
+    if not tokens or 2 * sum(map(_is_foreign, tokens)) > len(tokens):
         return None
     total = sum(map(syllables, tokens))
     return 0.39 * len(tokens) / max(1, sentences(text)) + 11.8 * total / len(tokens) - 15.59

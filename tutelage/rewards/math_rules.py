@@ -3,65 +3,26 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from types import ModuleType
 from typing import ClassVar
 
 from tutelage.base.errors import TutelageError
+from tutelage.rewards.numerals import DIGITS, Mark, Number, Parts, last_number
 from tutelage.rewards.reward import Completion
 from tutelage.rewards.rules import ColumnRule
 from tutelage.rewards.sandbox import LimitExceeded, answered, compiled, last_match
 
-_NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?:/\d+)?")
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed")
-DIGITS = 640
-"""Maximum length of a number in characters, which Python parses under all its settings."""
-
-
-@dataclass(frozen=True)
-class Number:
-    """Number ratio · 10^exponent. The power is never expanded, so 1e9999999999 is as cheap as 42."""
-
-    ratio: Fraction
-    exponent: int = 0
-
-    def is_near(self, wanted: "Number", tolerance: float) -> bool:
-        """|self − wanted| ≤ tolerance · |wanted|, exactly."""
-        if not self.ratio or not wanted.ratio:
-            return self.ratio == wanted.ratio
-        shift = self.exponent - wanted.exponent
-        if abs(shift) > 3 * DIGITS:  # exceeds both ratios, of at most DIGITS, and any tolerance below 1
-            return False
-        ratio = self.ratio * Fraction(10) ** shift
-        return abs(ratio - wanted.ratio) <= Fraction(tolerance) * abs(wanted.ratio)
-
-
-def last_number(text: str) -> Number | None:
-    """Last number of a text, exactly: "1,234.5", "-3", "2/3" and "1e3" are numbers.
-
-    Raises LimitExceeded if it is longer than `DIGITS`.
-    """
-    numbers = (_exact(match) for match in reversed(_NUMBER.findall(text)))
-    return next((number for number in numbers if number is not None), None)
-
-
-def _exact(text: str) -> Number | None:
-    if len(text) > DIGITS:
-        raise LimitExceeded(f"The number {text[:20]} … is too long to be read.")
-    over, _, under = text.replace(",", "").replace("−", "-").partition("/")
-    significand, _, exponent = over.lower().partition("e")
-    try:
-        return Number(Fraction(significand) / Fraction(under or 1), int(exponent or 0))
-    except (ValueError, ZeroDivisionError):
-        return None
 
 
 @dataclass(frozen=True)
 class NumberMatch(ColumnRule):
     r"""1 if the last number of the completion equals the last number in a column of the prompt's row, else 0.
 
-    Numbers are compared by value: 1,000 is 1000.0, 0.5 is 1/2. `tolerance` is relative to the reference. `pattern`
-    restricts the search to the last match of a regular expression in the completion (its first group, if any), as in
+    Numbers are read in the notations of `rewards.numerals` and compared by value: 1,000 is 1000.0, 0.5 is 1/2, 9{,}500
+    is 9500; a last number that cannot be read, such as 2^10, is no match. `mark` is the decimal mark where a single
+    separator leaves it open: 1.234 is 1234 with mark=",". `tolerance` is relative to the reference. `pattern` restricts
+    the search to the last match of a regular expression in the completion (its first group, if any), as in
     r"####\s*(.+)".
     """
 
@@ -69,6 +30,7 @@ class NumberMatch(ColumnRule):
     sandboxed: ClassVar[bool] = True
     pattern: str = ""
     tolerance: float = 1e-6
+    mark: Mark = "."
 
     def __post_init__(self) -> None:
         compiled(self.pattern)
@@ -80,17 +42,25 @@ class NumberMatch(ColumnRule):
         return [float(self._is_right(one)) for one in completions]
 
     def _is_right(self, one: Completion) -> bool:
-        wanted = self._wanted(one)
-        number = answered(self.name, one.answer, lambda: last_number(last_match(self.pattern, one.answer) or ""))
-        return number is not None and number.is_near(wanted, self.tolerance)
+        accepted = [self._wanted(text, one) for text in self.accepted(one)]
+        last = answered(self.name, one.answer, lambda: self._last(last_match(self.pattern, one.answer) or ""))
+        return any(self._equal(last, wanted) for wanted in accepted)
 
-    def _wanted(self, one: Completion) -> Number:
+    def _last(self, text: str) -> Number | Parts | None:
+        return last_number(text, self.mark)
+
+    def _equal(self, last: Number | Parts | None, wanted: Number | Parts) -> bool:
+        if isinstance(last, Number) and isinstance(wanted, Number):
+            return last.is_near(wanted, self.tolerance)
+        return last == wanted
+
+    def _wanted(self, text: str, one: Completion) -> Number | Parts:
         try:
-            wanted = last_number(self.value(one))
+            wanted = self._last(text)
         except LimitExceeded as error:
             raise _unreadable(one, self.column, f"a number of more than {DIGITS} digits") from error
         if wanted is None:
-            raise _unreadable(one, self.column, "no number")
+            raise _unreadable(one, self.column, "no number that the rule number reads")
         return wanted
 
 
@@ -111,12 +81,14 @@ class MathMatch(ColumnRule):
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError if a row has no expression in the column."""
         formulas = _formulas()
-        rows = {self.value(one): one for one in completions}
+        rows = {text: one for one in completions for text in self.accepted(one)}
         wanted = {text: self._expression(text, one) for text, one in rows.items()}
 
-        def is_right(one: Completion) -> bool:
-            expression = wanted[self.value(one)]
+        def equals(expression: str, one: Completion) -> bool:
             return answered(self.name, one.answer, lambda: formulas.equal(expression, one.answer)) or False
+
+        def is_right(one: Completion) -> bool:
+            return any(equals(wanted[text], one) for text in self.accepted(one))
 
         return [float(is_right(one)) for one in completions]
 

@@ -6,7 +6,8 @@ Rules list the columns they read in `columns`, so that rows without them are det
 
 import json
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import ClassVar, Literal, get_args
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.text_counts import ngrams, reading_grade
+from tutelage.data.text_counts import ngrams, reading_grade, words
 from tutelage.rewards.reward import Completion
 from tutelage.rewards.sandbox import answered, compiled, last_match, matches
 
@@ -25,7 +26,8 @@ Unit = Literal["characters", "words", "tokens"]
 class LengthLimit:
     """Penalty on length beyond a limit: −max(0, n − limit) / limit, with n the length of the completion in `unit`.
 
-    It is 0 up to the limit and −1 at twice the limit.
+    It is 0 up to the limit and −1 at twice the limit. Words are those of `data.text_counts`: every character in
+    scripts without spaces between words.
     """
 
     name: ClassVar[str] = "length"
@@ -50,7 +52,7 @@ class LengthLimit:
                     "limit its words."
                 )
             return len(one.tokens)
-        return len(one.answer.split() if self.unit == "words" else one.answer)
+        return len(words(one.answer) if self.unit == "words" else one.answer)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,11 @@ class PatternMatch:
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """Rule that compares a completion with a column of the prompt's row."""
+    """Rule that compares a completion with a column of the prompt's row: a value, or several of which any counts.
+
+    Several are a list, or an object with `value`, `text` or `aliases` (TriviaQA, SQuAD), each a value or a list. The
+    texts of a value that is not text are its spellings in JSON and Python: true and True, 42 and 42.0.
+    """
 
     column: str = "answer"
 
@@ -83,20 +89,50 @@ class ColumnRule:
         """Columns of the prompts that are read."""
         return (self.column,)
 
-    def value(self, one: Completion) -> str:
-        """Text of the column. Raises TutelageError if the row lacks it."""
+    def accepted(self, one: Completion) -> tuple[str, ...]:
+        """Texts of the column, at least one. Raises TutelageError if the row lacks it or it has another form."""
         value = one.data.get(self.column)
         if value is None:
             raise TutelageError(
                 f"The row of prompt {one.prompt_id} has no value in the column {self.column!r} to compare with; its "
                 f"own columns are: {', '.join(one.data) or 'none'}."
             )
-        return str(value)
+        texts = tuple(dict.fromkeys(_texts(value) or ()))
+        if not texts:
+            raise TutelageError(
+                f"The row of prompt {one.prompt_id} has {str(value)[:60]!r} in the column {self.column!r}, which "
+                "cannot be compared with: write a text, a number, true or false, a list of them, or an object with "
+                "value, text or aliases."
+            )
+        return texts
+
+
+_ACCEPTED = ("value", "text", "aliases")
+"""Keys of an object with accepted answers."""
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    """Spellings of a value of JSON, and of all values in a list or object; None if one of them has none."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, bool):
+        return json.dumps(value), str(value)
+    if isinstance(value, float):
+        return (str(value), str(int(value))) if value.is_integer() else (str(value),)
+    if isinstance(value, int):
+        return str(value), f"{value}.0"
+    if isinstance(value, Mapping):
+        value = [value[key] for key in _ACCEPTED if value.get(key) is not None]
+    if not isinstance(value, list | tuple):
+        return None
+    parts = [_texts(each) for each in value]
+    return None if None in parts else tuple(text for part in parts for text in part or ())
 
 
 @dataclass(frozen=True)
 class ExactMatch(ColumnRule):
-    r"""1 if the completion equals a column of the prompt's row, else 0. Runs of white space count as one space.
+    r"""1 if the completion equals a column of the prompt's row, or any of several values in it, else 0. Runs of white
+    space count as one space, and characters are compared in Unicode's composed form.
 
     `pattern` compares the last match of a regular expression in the completion instead of the whole text: its first
     group, if any, as in r"The answer is (.+?)\." or r"####\s*(\S+)".
@@ -115,8 +151,13 @@ class ExactMatch(ColumnRule):
 
     def _is_right(self, one: Completion) -> bool:
         match = answered(self.name, one.answer, lambda: last_match(self.pattern, one.answer))
-        wanted = self.value(one)
-        return match is not None and match.split() == wanted.split()
+        accepted = [_tokens(text) for text in self.accepted(one)]
+        return match is not None and _tokens(match) in accepted
+
+
+def _tokens(text: str) -> list[str]:
+    """Runs of characters between white space, in Unicode's composed form."""
+    return unicodedata.normalize("NFC", text).split()
 
 
 @dataclass(frozen=True)
@@ -236,7 +277,7 @@ class Repetition:
 class Readability:
     """Penalty on text that is hard to read: −max(0, g − grade) / grade, with g the Flesch-Kincaid grade
     (`data.text_counts.reading_grade`), a US school year. It is 0 up to the grade and −1 at twice the grade. A
-    completion without words gets −1."""
+    completion without words, or mostly in another script than the Latin, gets −1."""
 
     name: ClassVar[str] = "readability"
     grade: float = 5.0

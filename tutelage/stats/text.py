@@ -7,12 +7,12 @@ Statistics without data (no completions, no n-grams) are NaN.
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import nan
 
-from tutelage.data.text_counts import ngrams, words
+from tutelage.data.text_counts import PLAIN_WORD, ngrams, words
 
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]*_`]*\s*\Z")
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")
@@ -34,22 +34,22 @@ class LengthSummary:
 def rouge(answers: Sequence[str], references: Sequence[str], *, stem: bool = True) -> dict[str, float]:
     """Mean ROUGE F1 of each completion against its own reference, as fractions: rouge1, rouge2, rougeL.
 
-    ROUGE-n counts shared n-grams, ROUGE-L the longest common subsequence of words (Lin 2004). Computed by the
-    `rouge-score` library, which tokenises only the letters a-z and digits: other scripts score 0. `stem` compares word
-    stems, as is customary. Raises ValueError if the two lists differ in length.
+    ROUGE-n counts shared n-grams, ROUGE-L the longest common subsequence of words (Lin 2004). Tokens are those of the
+    `rouge-score` library for the letters a-z and digits, which drops all others; here other letters count as well, and
+    every character of a script without spaces between words is a token (`text_counts.PLAIN_WORD`). `stem` compares
+    stems of English words, as is customary. Raises ValueError if the two lists differ in length.
     """
     if len(answers) != len(references):
         raise ValueError(f"ROUGE needs one reference per completion: {len(answers)} and {len(references)} given")
     if not answers:
         return dict.fromkeys(ROUGE_KINDS, nan)
     from rouge_score.rouge_scorer import RougeScorer
-    from rouge_score.tokenizers import DefaultTokenizer
 
-    tokenizer = _Stemming() if stem else DefaultTokenizer()
+    stemmer = _stemmer() if stem else None
     scorer = RougeScorer(["rouge1", "rouge2"], tokenizer=_Tokens())
     scores = dict.fromkeys(ROUGE_KINDS, 0.0)
     for pair in zip(references, answers, strict=True):
-        reference, answer = map(tokenizer.tokenize, pair)
+        reference, answer = (_tokens(text, stemmer) for text in pair)
         for kind, score in scorer.score(reference, answer).items():
             scores[kind] += score.fmeasure
         scores["rougeL"] += 2 * lcs_length(reference, answer) / max(1, len(reference) + len(answer))
@@ -63,21 +63,19 @@ class _Tokens:
         return tokens
 
 
-class _Stemming:
-    """The library's stemming tokenizer, except for words longer than `LONGEST_STEMMED`."""
+def _stemmer() -> Callable[[str], str]:
+    from nltk.stem.porter import PorterStemmer  # a dependency of rouge-score
 
-    def __init__(self) -> None:
-        from nltk.stem.porter import PorterStemmer  # a dependency of rouge-score
+    stem: Callable[[str], str] = PorterStemmer().stem
+    return stem
 
-        self._stem = PorterStemmer().stem
 
-    def tokenize(self, text: str) -> list[str]:
-        from rouge_score.tokenize import tokenize
-
-        return tokenize(text, self)
-
-    def stem(self, word: str) -> str:
-        return self._stem(word) if len(word) <= LONGEST_STEMMED else word
+def _tokens(text: str, stemmer: Callable[[str], str] | None) -> list[str]:
+    """Tokens of ROUGE; words of 4 to `LONGEST_STEMMED` ASCII letters are stemmed."""
+    tokens: list[str] = PLAIN_WORD.findall(text.lower())
+    if stemmer is None:
+        return tokens
+    return [stemmer(word) if word.isascii() and 3 < len(word) <= LONGEST_STEMMED else word for word in tokens]
 
 
 def lcs_length(one: Sequence[str], other: Sequence[str]) -> int:

@@ -18,6 +18,7 @@ from tutelage.base.nouns import counted
 from tutelage.commands.collect.server import ServedModels
 from tutelage.commands.collect.settings import Simulate
 from tutelage.commands.study import open_existing
+from tutelage.data.text_counts import words
 from tutelage.data.worlds.world import World
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.kind import ResponseValues, Screen
@@ -155,10 +156,10 @@ def choose(
 ) -> Answer:
     """Return the simulated rater's answer to a question, by the rules of the study's kind."""
     values = utility([question.prompt] * len(question.texts), list(question.texts))
-    words = tuple(len(text.split()) for text in question.texts)
+    lengths = tuple(len(words(text)) for text in question.texts)
     presentation = study.presentation
     screen = Screen(len(question.texts), presentation.scale, presentation.criteria)
-    answer = study.kind.simulate(ResponseValues(tuple(values), words), screen, rater, rng, answered)
+    answer = study.kind.simulate(ResponseValues(tuple(values), lengths), screen, rater, rng, answered)
     return replace(answer, client="simulated")
 
 
