@@ -4,7 +4,6 @@ expected."""
 import ast
 import dataclasses
 import difflib
-import functools
 import inspect
 import textwrap
 import types
@@ -36,10 +35,19 @@ def default_of(field: "dataclasses.Field[Any]") -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-@functools.cache
+_TEXTS: dict[type, Mapping[str, str]] = {}
+"""Texts by class: to find them, the source is parsed."""
+
+
 def field_texts(cls: type) -> Mapping[str, str]:
     """Return the texts of the fields of a dataclass and its bases, on one line each: those below the fields, or their
     metadata "text" in a class that was made without source."""
+    if cls not in _TEXTS:
+        _TEXTS[cls] = _parse_texts(cls)
+    return _TEXTS[cls]
+
+
+def _parse_texts(cls: type) -> Mapping[str, str]:
     texts = {field.name: str(field.metadata["text"]) for field in settable(cls) if "text" in field.metadata}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         if inspect.get_annotations(base).keys() <= texts.keys():

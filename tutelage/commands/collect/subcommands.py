@@ -4,7 +4,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted

@@ -163,7 +163,5 @@ def _one_decision(size: CreditSize, folder: Path) -> Mapping[str, Any]:
 
 
 EXPERIMENT = Experiment(
-    size=CreditSize(),
-    cells=cells,
-    page=lambda done, size, command: credit_page.page(done, command),
+    size=CreditSize(), cells=cells, page=lambda done, size, command: credit_page.page(done, command)
 )
