@@ -52,6 +52,14 @@ def test_keywords_and_flags_give_the_same_settings(name, flags, keywords):
     assert settings_from(cls, keywords) == from_flags(cls, flags.split(), prog="test")
 
 
+def test_rows_in_memory_are_data():
+    rows = [{"prompt": "Why?", "completion": "So."}, {"prompt": "How?", "completion": "So."}]
+    settings = settings_from(SETTINGS["SftSettings"], {"model": "m", "data": rows, "out": "o"})
+    loaded = tt.load_demonstrations(settings.data)
+    assert [(one.messages[0].content, one.response) for one in loaded.records] == [("Why?", "So."), ("How?", "So.")]
+    assert settings == settings_from(SETTINGS["SftSettings"], {"model": "m", "data": list(rows), "out": "o"})
+
+
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_tokens import (
     NoRoomError,
+    SpelledTokens,
     decode_response,
     encode,
     end_token_ids,
@@ -368,3 +369,26 @@ def test_a_result_that_is_not_shown_is_refused() -> None:
     silent = TOOLS.replace("{{ m.content }}", "{% if m.role != 'tool' %}{{ m.content }}{% endif %}")
     with pytest.raises(TutelageError, match="results"):
         encode((QUESTION, CALL, RESULT), "So.", byte_level(silent))
+
+
+# Special tokens in data -----------------------------------------------------------------------------------------------
+
+
+def test_text_that_a_template_was_applied_to_is_refused() -> None:
+    spelled = SpelledTokens(byte_level(CHATML))
+    for number in range(3):
+        spelled.add([f"<s>[Q] {number}", f"It is {number}.</s>\n"])
+    with pytest.raises(TutelageError) as refusal:
+        spelled.describe()
+    assert "3 of 3 rows" in str(refusal.value)
+    assert "'<s>' (row 1)" in str(refusal.value)
+
+
+def test_special_tokens_within_text_are_named() -> None:
+    spelled = SpelledTokens(byte_level(CHATML))
+    for text in ("Rain?", "What is </s> for?", "</s> and </s>"):
+        spelled.add([text])
+    assert spelled.describe() == "Special tokens in the data are read as plain text: '</s>' (row 2)."
+    spelled = SpelledTokens(byte_level(CHATML))
+    spelled.add(["Rain?"])
+    assert spelled.describe() == ""

@@ -15,7 +15,7 @@ from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.readers import TableRow
-from tutelage.data.tables import parse_hub_name, read_table
+from tutelage.data.tables import is_rows, name_rows, parse_hub_name, read_table
 
 ROWS = [
     {"prompt": "Say hé", "completion": "hé"},
@@ -251,3 +251,47 @@ def test_a_hub_data_set_is_read_by_split(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_table("owner/name:test").rows == (TableRow("row 1", ROWS[0]),)
     with pytest.raises(TutelageError, match=r"owner/name .*split gone\) could not be loaded: .*gone"):
         read_table("owner/name:gone")
+
+
+# Rows in memory -------------------------------------------------------------------------------------------------------
+
+TALK = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+KEPT = [{"messages": TALK, "level": 3.0, "note": "a"}, {"messages": TALK, "level": 4.0, "note": None}]
+
+
+def test_rows_in_memory_are_read_as_a_file_of_them(tmp_path: Path) -> None:
+    import datasets
+    import numpy
+    import pandas
+
+    frame = pandas.DataFrame({"messages": [TALK, numpy.array(TALK)], "level": [3.0, 4.0], "note": ["a", numpy.nan]})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for rows in (
+        KEPT,
+        tuple(KEPT),
+        datasets.Dataset.from_list(KEPT),
+        frame,
+        pandas.read_parquet(tmp_path / "rows.parquet"),
+    ):
+        assert is_rows(rows)
+        assert [row.values for row in read_table(name_rows(rows)).rows] == KEPT
+
+
+def test_the_name_of_rows_in_memory_follows_from_them() -> None:
+    assert name_rows(KEPT) == name_rows([dict(row) for row in KEPT])
+    assert name_rows(KEPT) != name_rows(KEPT[::-1])
+    with pytest.raises(TutelageError, match="another process"):
+        read_table("in_memory:rows_0123456789abcdef")
+
+
+def test_rows_that_are_none_are_refused() -> None:
+    import datasets
+
+    with pytest.raises(TutelageError, match="no rows"):
+        name_rows([])
+    with pytest.raises(TutelageError, match="train, test"):
+        name_rows(
+            datasets.DatasetDict({"train": datasets.Dataset.from_list(KEPT), "test": datasets.Dataset.from_list(KEPT)})
+        )
+    for value in ("rows.jsonl", Path("rows.jsonl"), {"a": 1}, ["a"], 3):
+        assert not is_rows(value)

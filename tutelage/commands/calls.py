@@ -12,6 +12,7 @@ from tutelage.base.config import Model, resolve
 from tutelage.base.config.sections import SHORT_FORMS
 from tutelage.base.errors import TutelageError
 from tutelage.base.progress.phases import phase
+from tutelage.data.tables import is_rows, name_rows
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -87,6 +88,8 @@ def _settings(name: str, cls: Callable[..., S], positional: tuple[Any, ...], key
 def settings_from(cls: type[S], given: Mapping[str, object]) -> S:
     """Build settings from keyword arguments. Dotted names reach into sections: `**{"lora.rank": 16}`.
 
+    Data are a file or rows in memory: a list of mappings, a `datasets.Dataset` or a frame (see `name_rows`).
+
     As on the command line, `model="path"`, `dtype`, `device` and `engine` set fields of the section `model`. For a list
     of texts, such as `reward`, a single item is accepted as a list, a mapping as items `key=value`, and a module-level
     function as its name. Raises TutelageError as `config.resolve` does.
@@ -105,8 +108,8 @@ def settings_from(cls: type[S], given: Mapping[str, object]) -> S:
 
 def _plain(hint: object, value: object) -> object:
     """Convert a value to the form that a settings file would contain."""
-    if hint is str:
-        return _text(value)
+    if hint in (str, str | None):
+        return name_rows(value) if is_rows(value) else _text(value)
     if get_origin(hint) is not tuple or get_args(hint) != (str, ...):
         return value
     if isinstance(value, Mapping):

@@ -8,11 +8,15 @@ up.
 
 import codecs
 import gzip
+import hashlib
+import json
+import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
@@ -86,13 +90,63 @@ class Table:
         return replace(self, rows=tuple(rows))
 
 
+# Rows in memory -------------------------------------------------------------------------------------------------------
+
+_IN_MEMORY: dict[str, Table] = {}
+MEMORY = "in_memory:rows_"
+
+
+def is_rows(value: object) -> bool:
+    """Whether the value is a table in memory: a list of mappings, a `datasets.Dataset`, or a pandas or polars frame."""
+    if isinstance(value, list | tuple):
+        return all(isinstance(item, Mapping) for item in value)
+    return hasattr(value, "column_names") or (hasattr(value, "columns") and hasattr(value, "to_dict"))
+
+
+def name_rows(value: Any) -> str:
+    """Name by which this process reads rows in memory as it reads a file: a hash of the rows, so that a run is resumed
+    with the same ones. Raises TutelageError for several data sets in one object and for rows that are none."""
+    if isinstance(value, Mapping):
+        raise TutelageError(f"The data hold several data sets, {', '.join(map(str, value))}: choose one of them.")
+    if hasattr(value, "to_dicts"):
+        items = value.to_dicts()
+    elif hasattr(value, "to_dict") and not hasattr(value, "column_names"):
+        items = value.to_dict("records")
+    else:
+        items = value
+    digest, rows = hashlib.sha256(), list[TableRow]()
+    for number, item in enumerate(items, 1):
+        values = {str(name): _plain(cell) for name, cell in item.items()}
+        digest.update(json.dumps(values, default=str).encode())
+        rows.append(TableRow(RowPlace("row", number), values))
+    name = f"{MEMORY}{digest.hexdigest()[:16]}"
+    _IN_MEMORY[name] = _table("data in memory", rows)
+    return name
+
+
+def _plain(value: Any) -> object:
+    """A cell as a file would have it: arrays as lists, and None for NaN, with which frames mark missing values."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def read_table(source: str | Path) -> Table:
-    """Rows of a file, or of a hub data set if `source` is not a path and looks like `owner/name[/config][:split]`.
+    """Rows of a file, or of a hub data set if `source` is not a path and looks like `owner/name[/config][:split]`; or
+    rows in memory, by the name from `name_rows`.
 
     Raises TutelageError if the source does not exist, is a folder, is empty, has content of another format than its
     name, is not UTF-8, or is damaged. Unreadable lines are returned in `broken`; the caller decides how many are too
     many.
     """
+    if str(source).startswith(MEMORY):
+        if str(source) not in _IN_MEMORY:
+            raise TutelageError(f"{source} were rows of another process: give the same rows as data again.")
+        return _IN_MEMORY[str(source)]
     path = Path(source).expanduser()
     if path.is_dir():
         raise TutelageError(_about_folder(path))

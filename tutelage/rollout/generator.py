@@ -13,7 +13,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
-from tutelage.data.chat_tokens import encode
+from tutelage.data.chat_tokens import SpelledTokens, encode
 from tutelage.data.records import Prompt
 from tutelage.engines.interface import PromptTokens
 
@@ -27,7 +27,13 @@ class EncodedPrompt:
 
 
 def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any) -> list[EncodedPrompt]:
-    """Encode prompts with the tokenizer's chat template, or in the plain form."""
+    """Encode prompts with the tokenizer's chat template, or in the plain form.
+
+    Raises TutelageError if a chat template was applied to most of them already."""
+    spelled = SpelledTokens(tokenizer)
+    for prompt in prompts:
+        spelled.add(message.content for message in prompt.messages)
+    spelled.describe()
     return [EncodedPrompt(p, tuple(encode(p.messages, None, tokenizer)[0])) for p in prompts]
 
 

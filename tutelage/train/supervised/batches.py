@@ -11,8 +11,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import EncodedRow, RowList, collate
-from tutelage.data.chat_tokens import NoRoomError, encode, pad_token_id, shorten
-from tutelage.data.records import AssistantTurn, Demonstration, Messages, Preference
+from tutelage.data.chat_tokens import NoRoomError, SpelledTokens, encode, pad_token_id, shorten
+from tutelage.data.records import AssistantTurn, Demonstration, Messages, Preference, turn_text
 from tutelage.models.budget import Budget
 from tutelage.models.engine_model import EngineModel
 
@@ -26,9 +26,12 @@ class Cuts:
     prompts: int = 0
     responses: int = 0
     dropped: list[str] = field(default_factory=list)
+    spelled: str = ""
+    """Remark on special tokens that the data spell out."""
 
     def describe(self, max_length: int) -> str:
-        """Describe the truncated and dropped rows in a sentence, empty if there are none."""
+        """Describe the truncated and dropped rows, and tokens read as text, in a sentence each; empty if there are
+        none."""
         parts = []
         if self.prompts:
             parts.append(f"{counted(self.prompts, 'prompt')} shortened on the left")
@@ -36,7 +39,8 @@ class Cuts:
             parts.append(f"{counted(self.responses, 'response')} cut")
         if self.dropped:
             parts.append(f"{len(self.dropped)} dropped ({'; '.join(self.dropped[:3])})")
-        return f"To fit {counted(max_length, 'token')}: {', '.join(parts)}." if parts else ""
+        fit = f"To fit {counted(max_length, 'token')}: {', '.join(parts)}." if parts else ""
+        return " ".join(filter(None, [fit, self.spelled]))
 
 
 def encode_rows(
@@ -44,6 +48,10 @@ def encode_rows(
 ) -> list[EncodedRow | None]:
     """Tokenise (messages, completion) pairs to at most `max_length` tokens; None for dropped rows."""
     rows: list[EncodedRow | None] = []
+    spelled = SpelledTokens(tokenizer)
+    for messages, response in conversations:
+        spelled.add((*(message.content for message in messages), turn_text(response)))
+    cuts.spelled = spelled.describe() or cuts.spelled
     for number, (messages, response) in enumerate(conversations):
         prompt, answer = encode(messages, response, tokenizer)
         spare = max_length - min(len(answer), max_length // 2)  # prompts keep at least half of the context
