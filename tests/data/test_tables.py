@@ -15,7 +15,7 @@ from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.readers import TableRow
-from tutelage.data.tables import is_rows, name_rows, parse_hub_name, read_table
+from tutelage.data.tables import is_rows, name_rows, parse_hub_name, read_table, table_of
 
 ROWS = [
     {"prompt": "Say hé", "completion": "hé"},
@@ -295,3 +295,27 @@ def test_rows_that_are_none_are_refused() -> None:
         )
     for value in ("rows.jsonl", Path("rows.jsonl"), {"a": 1}, ["a"], 3):
         assert not is_rows(value)
+
+
+def test_a_file_that_unfolds_to_more_than_the_bound_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet as pq
+
+    def packed(column: object, **options: object) -> bytes:
+        sink = io.BytesIO()
+        pq.write_table(pyarrow.table({"text": column}), sink, **options)
+        return sink.getvalue()
+
+    plain = pyarrow.array(["x" * 1_000] * 20_000)
+    bombs = {
+        "footer.parquet": packed(plain, use_dictionary=False, compression="zstd"),  # 20 MB in the row groups
+        "dictionary.parquet": packed(plain, compression="zstd"),  # 20 MB of rows, a few kB in the row groups
+        "lines.csv.gz": gzip.compress(b"text\n" + b"x" * 20_000_000),
+    }
+    for name, content in bombs.items():
+        assert len(content) < 100_000, name
+        with pytest.raises(TutelageError, match=name):
+            table_of(name, content, most=2_000_000)
+        assert len(table_of(name, content, most=30_000_000).rows) == (1 if name.endswith("gz") else 20_000)
+    with pytest.raises(TutelageError, match="gzip"):
+        table_of("cut.csv.gz", bombs["lines.csv.gz"][:-9], most=30_000_000)

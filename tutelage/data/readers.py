@@ -15,6 +15,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence, counted
 
 Values: TypeAlias = Mapping[str, object]
+_BATCH = 10_000
+"""Rows of a Parquet file that are converted at once."""
 KEYS_NAMED = 20
 """Maximum number of keys of an object in an error message."""
 
@@ -255,14 +257,45 @@ def _without_empty_end(cells: list[str]) -> list[str]:
     return cells[: filled[-1] if filled else 0]
 
 
-def _read_parquet(name: str, content: bytes) -> Iterator[TableRow]:
+GIB = 1024**3
+
+
+def most_unfolded(content: bytes) -> int:
+    """Bytes to which a compressed file may unfold, unless its reader sets another bound: a hundred times its size, and
+    at least 4 GiB."""
+    return max(4 * GIB, 100 * len(content))
+
+
+def too_large(name: str, most: int) -> TutelageError:
+    """Error for a file that unfolds to more than `most` bytes."""
+    size = f"{most / GIB:.3g} GiB"
+    return TutelageError(Sentence("%(name)s unfolds to more than %(most)s; split it.", name=name, most=size))
+
+
+def read_parquet(name: str, content: bytes, most: int | None = None) -> Iterator[TableRow]:
+    """Rows of a Parquet file that unfolds to at most `most` bytes (by default `most_unfolded`): of its row groups
+    according to the footer, before anything is read, and of its rows, since dictionaries unfold further."""
+    most = most_unfolded(content) if most is None else most
     try:
         import pyarrow
         from pyarrow import parquet
     except ModuleNotFoundError as error:
         raise (extras.missing(error, Sentence("Reading %(name)s", name=name)) or error) from error
+    number = unfolded = 0
     try:
-        table = parquet.read_table(io.BytesIO(content))
+        file = parquet.ParquetFile(io.BytesIO(content))
+        groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+        columns = [group.column(n).total_uncompressed_size for group in groups for n in range(group.num_columns)]
+        if sum(group.total_byte_size for group in groups) > most:
+            raise too_large(name, most)
+        # No value is larger than its column, so that a batch fits even if all its values are one of a dictionary.
+        for batch in file.iter_batches(max(1, min(_BATCH, most // max(1, *columns, 1)))):
+            unfolded += batch.nbytes
+            if unfolded > most:
+                raise too_large(name, most)
+            for values in batch.to_pylist():
+                number += 1
+                yield TableRow(RowPlace("row", number), values)
     except (pyarrow.ArrowException, OSError) as error:
         raise TutelageError(
             Sentence(
@@ -271,8 +304,6 @@ def _read_parquet(name: str, content: bytes) -> Iterator[TableRow]:
                 detail=str(error),
             )
         ) from error
-    for number, values in enumerate(table.to_pylist(), 1):
-        yield TableRow(RowPlace("row", number), values)
 
 
 def _read_text(name: str, content: bytes) -> Iterator[TableRow]:
@@ -294,6 +325,6 @@ READERS: dict[str, Callable[[str, bytes], Iterable[TableRow | BrokenRow]]] = {
     ".ndjson": _read_json,
     ".csv": _read_csv,
     ".tsv": _read_csv,
-    ".parquet": _read_parquet,
+    ".parquet": read_parquet,
     ".txt": _read_text,
 }

@@ -9,6 +9,7 @@ up.
 import codecs
 import gzip
 import hashlib
+import io
 import json
 import math
 import re
@@ -21,7 +22,16 @@ from typing import Any
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
-from tutelage.data.readers import READERS, BrokenRow, RowPlace, TableRow, kind_of
+from tutelage.data.readers import (
+    READERS,
+    BrokenRow,
+    RowPlace,
+    TableRow,
+    kind_of,
+    most_unfolded,
+    read_parquet,
+    too_large,
+)
 
 _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]%+:-]+))?")
 
@@ -162,20 +172,22 @@ def read_table(source: str | Path) -> Table:
     return table_of(str(source), content)
 
 
-def table_of(name: str, content: bytes) -> Table:
-    """Rows of a file with this name and content; the name determines the format, and is used in messages.
+def table_of(name: str, content: bytes, *, most: int | None = None) -> Table:
+    """Rows of a file with this name and content; the name determines the format, and is used in messages. A compressed
+    file may unfold to `most` bytes, by default `readers.most_unfolded`.
 
     Raises TutelageError, with a `Sentence`, for the problems of a file listed at `read_table`.
     """
     kind = _check_kind(name)
+    most = most_unfolded(content) if most is None else most
     if name.endswith(".gz"):
-        content = _unpack(name, content)
+        content = _unpack(name, content, most)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and kind != ".parquet":
         content = _from_utf16(name, content)
     if not content.strip():
         raise TutelageError(Sentence("%(name)s is empty.", name=name))
     _refuse_other_kinds(name, content, kind)
-    return _table(name, READERS[kind](name, content))
+    return _table(name, read_parquet(name, content, most) if kind == ".parquet" else READERS[kind](name, content))
 
 
 def _check_kind(name: str) -> str:
@@ -225,13 +237,17 @@ def _about_folder(path: Path) -> str:
     return f"{path} is a folder; name one of the files in it: {named}."
 
 
-def _unpack(name: str, content: bytes) -> bytes:
+def _unpack(name: str, content: bytes, most: int) -> bytes:
     if not content:
         return content
     try:
-        return gzip.decompress(content)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            unpacked = file.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise TutelageError(Sentence("%(name)s is no complete gzip file.", name=name)) from error
+    if len(unpacked) > most:
+        raise too_large(name, most)
+    return unpacked
 
 
 def _from_utf16(name: str, content: bytes) -> bytes:

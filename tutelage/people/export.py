@@ -62,7 +62,7 @@ def export_study(
 ) -> "ExportResult":
     """Export a study into a new folder, atomically, and record the export in the study. With `redact`, likely personal
     data in texts written by people is replaced by its kind, such as `[email]`. With `names`, raters.jsonl includes the
-    names of raters.
+    names of raters, and only the owner of the folder can read it.
 
     Raises:
         TutelageError: the folder exists or cannot be written, the selection would mix versions, or the libraries that
@@ -77,7 +77,7 @@ def export_study(
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        partial.mkdir(parents=True)
+        partial.mkdir(mode=0o700 if names else 0o777, parents=True)
         manifest = describe(store, study, selection, labelled)
         hints = find_places(store, study_id, _listed(labelled, selection), questions)
         manifest["personal_data"] = {"found": hints.counts, "redacted": redact}
@@ -163,6 +163,8 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
     if any(version.spans for version in versions):
         files["spans.jsonl"] = marked_rows(marking(labelled, selection), questions)
     counts = {name: write_jsonl(folder / name, lines) for name, lines in files.items()}
+    if contents.names:
+        (folder / "raters.jsonl").chmod(0o600)
     counts["votes.csv"] = write_csv(folder / "votes.csv", [(vote, each and each.number) for vote, each in agreed])
     return {name: {"rows": count, "sha256": file_hash(folder / name)} for name, count in counts.items()}
 

@@ -115,6 +115,15 @@ def test_a_backup_by_the_command_counts_wherever_it_is_now(store, clock, tmp_pat
     assert checks(store)["backup"].state == "ok"
 
 
+def test_a_database_that_others_can_read_is_named(store):
+    a_study(store)
+    assert store.path.stat().st_mode & 0o777 == 0o600
+    store.path.chmod(0o640)
+    assert not_well(store) == {}
+    store.path.chmod(0o644)
+    assert not_well(store) == {"permissions": "warning"}
+
+
 def test_imports_of_rejected_work_are_named(store, tmp_path):
     a_study(store)
     table = tmp_path / "votes.csv"

@@ -7,8 +7,10 @@ import multiprocessing
 import re
 import shutil
 import sqlite3
+import stat
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,8 @@ from alembic.script import ScriptDirectory
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.doctor.study_checks import check_study
-from tutelage.people import Store, backup, count_study, list_votes, open_store, open_study
+from tutelage.people import Store, add_rater, backup, count_study, create_study, list_votes, open_store, open_study
+from tutelage.people.export import export_study
 from tutelage.people.store import database, migrations
 from tutelage.people.store.backup import backups, newest_backup
 
@@ -487,3 +490,20 @@ def test_votes_wait_for_the_disk_and_leases_do_not(lite: Store, folder: Path) ->
     fleeting = open_store(folder / "simulated.sqlite", lasting=False)
     assert waits(fleeting) == 1
     fleeting.close()
+
+
+def test_files_with_personal_data_are_the_owners_own(folder: Path) -> None:
+    path = folder / "new" / "study.sqlite"
+    with closing(open_store(path)) as store:
+        study = create_study(store, "private")
+        add_rater(store, study.id, "Ann")
+        backup(store)
+        export_study(store, study.id, folder / "named", names=True)
+        export_study(store, study.id, folder / "plain")
+        written = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    assert {"study.sqlite", "study.sqlite-wal"} <= written.keys()
+    assert any("backup" in name for name in written)
+    assert set(written.values()) == {0o600}
+    assert stat.S_IMODE((folder / "named").stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "named" / "raters.jsonl").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "plain").stat().st_mode) & 0o055

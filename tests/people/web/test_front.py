@@ -171,3 +171,12 @@ def test_the_server_says_that_it_works_and_nothing_else(lite: Store, studies: tu
     unknown = site.get("/s/unknown/owner")
     assert unknown.status_code == 404
     assert "tutoring" not in unknown.text
+
+
+def test_a_full_disk_is_no_health(lite: Store, studies: tuple[Study, Study], monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(lite, studies)
+    monkeypatch.setattr("tutelage.people.store.engine.LEAST_FREE", 2**63)
+    for path in ("/healthz", "/s/tutoring/healthz"):
+        reply = site.get(path)
+        assert reply.status_code == 503
+        assert "full" in reply.text

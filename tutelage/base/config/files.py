@@ -115,6 +115,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise TutelageError(f"Cannot write {path}: {error.strerror}.") from error
 
 
+def create_private(path: Path) -> None:
+    """Create an empty file that only its owner can read and write. Raises FileExistsError if there is one."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
 def _opened(key: str, value: object) -> dict[str, object]:
     """Expand a dotted key into nested sections: "lora.rank" -> {"lora": {"rank": value}}."""
     section, dot, inner = key.partition(".")

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, aclosing, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tutelage.base.config import EngineName
 from tutelage.base.errors import TutelageError
@@ -160,8 +160,11 @@ def serve(settings: Serve) -> int:
     from tutelage.people.web import Served, create_app, create_server
     from tutelage.people.web.front import mount_of
 
-    sign_in = _sign_in_methods(settings)
     mail = mail_server(settings.smtp, settings.mail_from or settings.mail_to)
+    options: dict[str, Any] = {
+        "public_url": settings.public_url, "sign_in": _sign_in_methods(settings), "mail": mail,
+        "trusted": settings.trusted_proxy,
+    }  # fmt: skip
     with ExitStack() as stack:
         opened, several = open_each(settings)
         for store in {id(store): store for store, _ in opened}.values():
@@ -172,9 +175,9 @@ def serve(settings: Serve) -> int:
         models.prepare([name for each in live if each is not None for name in each.names])
         if several:
             served = [Served(store, study, models) for store, study in opened]
-            app: object = create_server(served, public_url=settings.public_url, sign_in=sign_in, mail=mail)
+            app: object = create_server(served, **options)
         else:
-            app = create_app(opened[0][0], public_url=settings.public_url, models=models, sign_in=sign_in, mail=mail)
+            app = create_app(opened[0][0], models=models, **options)
         base = settings.public_url.rstrip("/") or _local(settings.host, listening.getsockname()[1])
         for store, study in opened:
             url = base + (mount_of(study.name) if several else "")

@@ -166,7 +166,9 @@ class Serve(CollectSettings):
     proxy_user_header: str = ""
     """Header in which a proxy passes the signed-in user, such as X-Forwarded-User; needs --trusted-proxy."""
     trusted_proxy: tuple[str, ...] = ()
-    """Addresses or networks of that proxy; from any other the header is ignored."""
+    """Addresses or networks of the proxy in front. From any other, the header of --proxy-user-header is ignored, and
+    so is X-Forwarded-For, which names the client whose wrong links are limited; a proxy on this machine may always set
+    the latter."""
     owners: tuple[str, ...] = ()
     """Users who sign in as owners: e-mail addresses, domains (@example.org), or user names of the proxy."""
     reviewers: tuple[str, ...] = ()
@@ -197,8 +199,10 @@ class Serve(CollectSettings):
             raise TutelageError("--mail-language applies to mails to --mail-to; give that too.")
         if bool(self.oidc_issuer) != bool(self.oidc_client):
             raise TutelageError("Signing in at a provider needs both --oidc-issuer and --oidc-client.")
-        if bool(self.proxy_user_header) != bool(self.trusted_proxy):
+        if self.proxy_user_header and not self.trusted_proxy:
             raise TutelageError("Signing in by a proxy needs both --proxy-user-header and --trusted-proxy.")
+        if self.trusted_proxy and not (self.proxy_user_header or self.public_url):
+            raise TutelageError("--trusted-proxy is a proxy in front: give --public-url or --proxy-user-header too.")
         if bool(self.owners or self.reviewers) != bool(self.oidc_issuer or self.proxy_user_header):
             raise TutelageError("Signing in needs --owners or --reviewers, and --oidc-issuer or --proxy-user-header.")
         if self.more and self.name:

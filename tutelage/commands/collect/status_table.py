@@ -3,6 +3,7 @@
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from tutelage.base.config.files import create_private
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.collect.server import describe
@@ -112,8 +113,8 @@ def write_payments(settings: Payments) -> int:
         print(text, end="")
         return 0
     try:
-        with settings.out.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
+        create_private(settings.out)
+        settings.out.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise TutelageError(f"{settings.out} cannot be written: {error.strerror or error}.") from error
     print(f"{settings.out}: {counted(text.count(chr(10)) - 1, 'row')}, with the identifiers of the platform")

@@ -1,5 +1,7 @@
 """Checks of a study: its database, and problems its owner should know before the next rater arrives."""
 
+import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -69,6 +71,9 @@ def _checks(store: Store, revision: str) -> Iterator[Check]:
         yield Check("database", f"{store.address} cannot be written", "fault", str(error))
         return
     yield Check("database", f"{store.address}, tables of version {revision}, sound and writable")
+    if store.path is not None and os.name == "posix" and store.path.stat().st_mode & 0o007:
+        text = f"other users of this machine can read {store.path}, which holds names and answers"
+        yield Check.warning("permissions", text, f"`chmod o= {shlex.quote(str(store.path))}*` forbids it.")
     studies = [open_study(store, name) for name in list_studies(store)]
     yield from _disk(store)
     yield from _backups(store, studies)

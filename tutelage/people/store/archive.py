@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import sqlalchemy as sa
 
+from tutelage.base.config.files import create_private
 from tutelage.base.errors import TutelageError
 from tutelage.base.version import __version__
 from tutelage.people.store import migrations, schema
@@ -49,7 +50,8 @@ def write_archive(store: Store, path: Path) -> Archive:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        create_private(partial)
+        with partial.open("wb") as file:
             archive = _write(store, file)
             file.flush()
             os.fsync(file.fileno())

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from tutelage.base.config.files import create_private
 from tutelage.base.errors import TutelageError
 from tutelage.people.store import migrations, schema
 from tutelage.people.store.engine import BUSY_SECONDS, Connection, Store, Unavailable, connect, record_event
@@ -185,6 +186,7 @@ def _copy_file(store: Store, path: Path, label: str) -> str:
     target = path.with_name(f"{path.name}.backup-{label}-{_moment(store)}")
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
+        create_private(partial)
         with (
             contextlib.closing(sqlite3.connect(path)) as from_file,
             contextlib.closing(sqlite3.connect(partial)) as to_file,
@@ -271,6 +273,7 @@ def _erase_in_file(path: Path, mark: Mark, erase: Erasure) -> None:
         raise TutelageError(fault)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
+        create_private(partial)
         shutil.copy2(path, partial)
         with contextlib.closing(Store(connect(str(partial)))) as copy, copy.write(alone=True) as connection:
             rater = _held(connection, mark)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from tutelage.base.config.files import create_private
 from tutelage.base.errors import TutelageError
 from tutelage.people.store import migrations, schema
 from tutelage.people.store.backup import copy_database, newest_backup_sentence
@@ -95,6 +96,8 @@ def _check_place(path: Path, create: bool) -> None:
         if not sentence.startswith("There is no backup"):
             raise TutelageError(f"There is no database at {path}, but there was one. {sentence}")
         path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            create_private(path)  # SQLite gives its log the same permissions
     kind = _file_system(path.parent)
     if kind in _NETWORK:
         raise TutelageError(

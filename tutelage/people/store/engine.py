@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import shutil
 import sqlite3
 import threading
 import time
@@ -277,6 +278,16 @@ def _begin_writing(connection: sa.Connection, *, lasting: bool) -> None:
         connection.exec_driver_sql(f"PRAGMA synchronous={level}")
         connection.info["synchronous"] = level
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+LEAST_FREE = 16 * 1024**2
+"""Bytes that must be free beside a SQLite database; its log takes a few megabytes."""
+
+
+def check_room(store: Store) -> None:
+    """Raises Unavailable if the disk of a SQLite database is full, so that no answer could be saved."""
+    if store.path is not None and shutil.disk_usage(store.path.parent).free < LEAST_FREE:
+        raise Unavailable(Sentence("The disk of the database is full: no answer can be saved. Free some space."))
 
 
 def lock(connection: sa.Connection, table: sa.Table, row_id: int) -> sa.RowMapping:

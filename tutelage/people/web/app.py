@@ -26,7 +26,7 @@ from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.call import Refusal, answering, refused
 from tutelage.people.web.front import MountedStudy, Studies, mount_of
-from tutelage.people.web.identity import SignInMethods
+from tutelage.people.web.identity import THIS_MACHINE, Peers, SignInMethods
 from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.middleware import Below, Headers
 from tutelage.people.web.routes import ROUTES
@@ -44,15 +44,17 @@ def create_app(
     models: Models = only_endpoints,
     sign_in: SignInMethods | None = None,
     mail: MailServer | None = None,
+    trusted: Sequence[str] = (),
 ) -> Starlette:
     """The application of an open store, at the root. `public_url` is the URL that browsers use, including the path, if
     there is a proxy in front; `models` looks up the models of live conversations; `sign_in` are sign-in methods other
-    than links; `mail` lets owners send personal links by e-mail.
+    than links; `mail` lets owners send personal links by e-mail. X-Forwarded-For counts from proxies of this machine
+    and from the addresses or networks in `trusted`.
 
     Raises:
         TutelageError: the public URL is invalid.
     """
-    return _application(_site(store, public_url, models, sign_in, mail=mail))
+    return _application(_site(store, public_url, models, sign_in, mail=mail, proxies=Peers((*THIS_MACHINE, *trusted))))
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def create_server(
     public_url: str = "",
     sign_in: SignInMethods | None = None,
     mail: MailServer | None = None,
+    trusted: Sequence[str] = (),
 ) -> Studies:
     """The application of several studies, each below /s/NAME and open to its own members only, with a front page at the
     root.
@@ -78,11 +81,13 @@ def create_server(
         TutelageError: the public URL is invalid, or two studies would have the same path.
     """
     mounted: list[MountedStudy] = []
+    proxies = Peers((*THIS_MACHINE, *trusted))
     for each in served:
         mount = mount_of(each.study.name)
         if any(other.site.mount == mount for other in mounted):
             raise TutelageError(f"Two studies would share the path {mount}; serve one of them on a separate server.")
-        site = _site(each.store, public_url, each.models, sign_in, mail=mail, mount=mount, study_id=each.study.id)
+        more = {"mail": mail, "proxies": proxies, "mount": mount, "study_id": each.study.id}
+        site = _site(each.store, public_url, each.models, sign_in, **more)
         mounted.append(MountedStudy(site, _application(site)))
     return Studies(mounted, urlsplit(public_url).path.rstrip("/"), STATIC)
 

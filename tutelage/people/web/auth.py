@@ -44,36 +44,36 @@ def cookie_header(name: str, token: str, *, secure: bool, path: str = "/", secon
 
 
 class Attempts:
-    """Rate limiter: counts failures per client address in a sliding window."""
+    """Rate limiter: counts attempts, such as failures of a client address, in a sliding window."""
 
     def __init__(self, most: int = 20, seconds: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._seconds, self._clock = most, seconds, clock
-        self._failures: dict[str, deque[float]] = {}
+        self._attempts: dict[str, deque[float]] = {}
         self._lock = threading.Lock()
 
-    def failed(self, address: str) -> None:
-        """Record one failure."""
+    def count(self, address: str) -> None:
+        """Record one attempt."""
         with self._lock:
             self._forget()
-            self._failures.setdefault(address, deque()).append(self._clock())
+            self._attempts.setdefault(address, deque()).append(self._clock())
 
     def wait(self, address: str) -> int:
         """Seconds until the address may try again; 0 if it is not blocked."""
         with self._lock:
             self._forget()
-            recent = self._failures.get(address, deque())
+            recent = self._attempts.get(address, deque())
             if len(recent) < self._most:
                 return 0
             return max(1, round(recent[-self._most] + self._seconds - self._clock()))
 
     def _forget(self) -> None:
         begin = self._clock() - self._seconds
-        for address in list(self._failures):
-            times = self._failures[address]
+        for address in list(self._attempts):
+            times = self._attempts[address]
             while times and times[0] <= begin:
                 times.popleft()
             if not times:
-                del self._failures[address]
+                del self._attempts[address]
 
 
 BROWSERS = (

@@ -288,9 +288,9 @@ def _known(site: Site, request: Request) -> Call:
 
 
 def _address(site: Site, request: Request) -> str:
-    """The client's address; behind a proxy, the last entry of X-Forwarded-For."""
-    forwarded = request.headers.get("x-forwarded-for", "") if site.origin else ""
-    return forwarded.rpartition(",")[2].strip() or (request.client.host if request.client else "")
+    """The client's address; behind a trusted proxy, that of X-Forwarded-For."""
+    peer = request.client.host if request.client else ""
+    return site.proxies.client(peer, ",".join(request.headers.getlist("x-forwarded-for")))
 
 
 def _wrong_origin(site: Site, request: Request) -> Sentence:

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tutelage.people import Unavailable, list_studies
 from tutelage.people.languages import Sentence, choose_language, say
+from tutelage.people.store.engine import check_room
 from tutelage.people.web.identity import study_of_state
 from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.membership import member_study
@@ -80,6 +81,7 @@ def front_app(studies: Sequence[MountedStudy], root: str, static: Path) -> Starl
     def health(request: Request) -> Response:
         for each in studies:
             list_studies(each.site.store)
+            check_room(each.site.store)
         return JSONResponse({"status": "ok"})
 
     def come_back(request: Request) -> Response:

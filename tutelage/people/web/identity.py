@@ -243,6 +243,42 @@ def _is_among(contact: str, entries: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True)
+class Peers:
+    """Clients by their IP addresses or networks."""
+
+    addresses: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for address in self.addresses:
+            try:
+                ip_network(address, strict=False)
+            except ValueError as error:
+                raise TutelageError(
+                    f"The trusted proxy '{address}' is not an IP address; write 127.0.0.1 or 10.0.0.0/8."
+                ) from error
+
+    def __contains__(self, host: str) -> bool:
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return False  # a Unix socket or a test client
+        address = getattr(address, "ipv4_mapped", None) or address
+        return any(address in ip_network(each, strict=False) for each in self.addresses)
+
+    def client(self, peer: str, forwarded: str) -> str:
+        """The address of the client of a request from `peer` with this X-Forwarded-For: the last entry that is not of
+        these proxies. Entries by others are ignored, since anybody can write them."""
+        hops = [each.strip() for each in forwarded.split(",") if each.strip()]
+        while peer in self and hops:
+            peer = hops.pop()
+        return peer
+
+
+THIS_MACHINE = ("127.0.0.0/8", "::1")
+"""Addresses of proxies on the same machine."""
+
+
+@dataclass(frozen=True)
 class Proxy:
     """A trusted proxy that authenticates users and names them in a `header`. The header is accepted only from its
     `addresses` (or networks)."""
@@ -255,28 +291,15 @@ class Proxy:
             raise TutelageError(
                 "The header that names the user is accepted from a trusted proxy only: give its address too."
             )
-        for address in self.addresses:
-            try:
-                ip_network(address, strict=False)
-            except ValueError as error:
-                raise TutelageError(
-                    f"The trusted proxy '{address}' is not an IP address; write 127.0.0.1 or 10.0.0.0/8."
-                ) from error
+        Peers(self.addresses)
 
     def user(self, request: Request) -> str:
         """The user named by the trusted proxy; empty if the header is missing or repeated, or the request comes from
         elsewhere."""
-        if request.client is None or not self._is_trusted(request.client.host):
+        if request.client is None or request.client.host not in Peers(self.addresses):
             return ""
         values = request.headers.getlist(self.header)
         return values[0].strip() if len(values) == 1 else ""
-
-    def _is_trusted(self, host: str) -> bool:
-        try:
-            address = ip_address(host)
-        except ValueError:
-            return False  # a Unix socket or a test client
-        return any(address in ip_network(each, strict=False) for each in self.addresses)
 
 
 @dataclass(frozen=True)

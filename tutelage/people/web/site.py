@@ -14,7 +14,7 @@ from tutelage.people.languages import ENGLISH
 from tutelage.people.mail import MailServer
 from tutelage.people.statistics.cache import Keeper
 from tutelage.people.web.auth import Attempts
-from tutelage.people.web.identity import SignInMethods
+from tutelage.people.web.identity import THIS_MACHINE, Peers, SignInMethods
 from tutelage.people.web.streams import ResponseStreams
 from tutelage.people.web.templating import templates
 from tutelage.people.web.uploads import Uploads
@@ -32,7 +32,8 @@ class Site:
     """One running application. `public_url` is the URL that browsers use, if there is a proxy in front. On a server
     with several studies, `mount` is the path of this one and `study_id` its number, and only its own members are
     admitted; `study_id` is None if the server serves all studies of a database. `sign_in` are sign-in methods other
-    than links; `mail` is the server for sending personal links, if any."""
+    than links; `mail` is the server for sending personal links, if any; X-Forwarded-For counts from `proxies`. `notes`
+    limits the notes of a rater."""
 
     store: Store
     public_url: str
@@ -44,6 +45,8 @@ class Site:
     study_id: int | None = None
     sign_in: SignInMethods = field(default_factory=SignInMethods)
     mail: MailServer | None = None
+    proxies: Peers = field(default_factory=lambda: Peers(THIS_MACHINE))
+    notes: Attempts = field(default_factory=lambda: Attempts(most=10))
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.public_url)

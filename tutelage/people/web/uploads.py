@@ -18,6 +18,8 @@ from tutelage.people.validation import FieldError
 ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 """Accepted file types. None is compressed as a whole, which would allow decompression bombs."""
 LONGEST_UPLOAD = 64 * 1024 * 1024
+MOST_UNFOLDED = 512 * 1024 * 1024
+"""Bytes to which an uploaded Parquet file may unfold."""
 KEPT_SECONDS = 3_600.0
 
 
@@ -33,7 +35,7 @@ class Upload:
     def read(self) -> Table:
         """The rows of the file, with errors under its original name. Raises FieldError if it is not a table."""
         try:
-            return table_of(self.name, self.path.read_bytes())
+            return table_of(self.name, self.path.read_bytes(), most=MOST_UNFOLDED)
         except TutelageError as error:
             raise FieldError("file", error.args[0]) from error
 

@@ -414,6 +414,15 @@ def test_a_note_of_a_rater_reaches_the_inbox(judged: World) -> None:
     assert "What about &lt;b&gt;code&lt;/b&gt;?" in judged.owner().get("/owner/inbox?kind=note").text
 
 
+def test_a_rater_who_sends_many_notes_has_to_wait(world: World) -> None:
+    one, other = world.rater("one"), world.rater("other")
+    replies = [one.json("/rate/notes", {"text": f"note {number}"}) for number in range(11)]
+    assert [reply.status_code for reply in replies] == [200] * 10 + [429]
+    assert 0 < int(replies[-1].headers["retry-after"]) <= 600
+    assert other.json("/rate/notes", {"text": "one more"}).status_code == 200
+    assert count_notices(world.store, world.study.id)["note"] == 11
+
+
 def test_the_question_is_versioned(judged: World) -> None:
     owner = judged.owner()
     fields = {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from offenders import for_each
+from starlette.testclient import TestClient
 
 from tutelage.people import (
     Store,
@@ -263,7 +264,7 @@ def test_attempts_are_forgotten_after_a_while() -> None:
     attempts = Attempts(most=3, seconds=60, clock=clock)
     for _ in range(3):
         assert attempts.wait("a") == 0
-        attempts.failed("a")
+        attempts.count("a")
     assert 1 <= attempts.wait("a") <= 60
     assert attempts.wait("b") == 0
     clock.seconds += 61
@@ -271,14 +272,18 @@ def test_attempts_are_forgotten_after_a_while() -> None:
 
 
 def test_behind_a_proxy_everybody_is_counted_by_their_own_address(world: World) -> None:
-    public = World(world.store, world.study, public_url="https://rate.example.org")
-    for number in range(21):
-        status = public.client.get(f"/join/w{number}", headers={"x-forwarded-for": "8.8.8.8, 1.1.1.1"}).status_code
-    assert status == 429
-    assert public.client.get("/join/w", headers={"x-forwarded-for": "1.1.1.1, 2.2.2.2"}).status_code == 404
-    for number in range(21):  # without a proxy the header is anybody's to write
-        forged = world.client.get(f"/join/w{number}", headers={"x-forwarded-for": f"{number}.1.1.1"}).status_code
-    assert forged == 429
+    public = World(world.store, world.study, public_url="https://rate.example.org", trusted=("10.0.0.0/24",))
+
+    def status(peer: str, forwarded: str) -> int:
+        client = TestClient(public.app, "https://rate.example.org", client=(peer, 1))
+        return client.get("/join/w", headers={"x-forwarded-for": forwarded}).status_code
+
+    for peer in ("127.0.0.1", "10.0.0.7", "::ffff:10.0.0.7"):
+        assert {status(peer, f"8.8.8.8, 1.1.1.1, {peer}") for _ in range(6)} == {404}
+    assert [status("127.0.0.1", "1.1.1.1") for _ in range(3)] == [404, 404, 429]
+    assert status("127.0.0.1", "1.1.1.1, 2.2.2.2") == 404
+    # anybody but the proxy may write anything into the header
+    assert [status("10.0.1.7", f"{number}.1.1.1") for number in range(21)] == [404] * 20 + [429]
 
 
 def test_the_page_of_a_refused_origin_names_the_flag(world: World) -> None:

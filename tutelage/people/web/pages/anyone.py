@@ -4,13 +4,16 @@ from starlette.responses import JSONResponse, Response
 
 from tutelage.people import list_studies
 from tutelage.people.languages import LANGUAGES, Sentence
+from tutelage.people.store.engine import check_room
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.languages import language_cookie
 
 
 def health(call: Call) -> Response:
-    """Report whether the database is readable; status 503 if not. Reveals nothing about studies."""
+    """Report whether the database is readable and has room for answers; status 503 if not. Reveals nothing about
+    studies."""
     list_studies(call.store)
+    check_room(call.store)
     return JSONResponse({"status": "ok"})
 
 

@@ -196,7 +196,7 @@ def no_such_link(call: Call, told: str) -> Refusal:
     guessed."""
     wait = call.site.attempts.wait(call.address)
     if not wait:
-        call.site.attempts.failed(call.address)
+        call.site.attempts.count(call.address)
         return Refusal(404, told)
     much = counted(
         "Too many links from your address did not exist; try again in a second.",

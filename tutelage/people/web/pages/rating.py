@@ -125,8 +125,14 @@ def recent(call: Call) -> Response:
 
 
 def note(call: Call) -> Response:
-    """Store a rater's note to the owners."""
+    """Store a rater's note to the owners, unless the rater has written many in the last minutes."""
+    rater = str(call.me.id)
+    wait = call.site.notes.wait(rater)
+    if wait:
+        much = Sentence("You have sent many notes; the owners see all of them. Send the next in a few minutes.")
+        raise Refusal(429, much, retry_after=wait)
     write_note(call.store, call.me.id, values.text(call.data, "text"))
+    call.site.notes.count(rater)
     return JSONResponse({"kept": True})
 
 
