@@ -29,6 +29,9 @@ def loops(folder):
     more = {"mismatch": "truncated", "staleness": 1, "logged_rewards": {"gold/mean": letters("e")}}
     world.settings = replace(world.settings, **more)
     yield from world.train()
+    world = World(policy_of(folder), recipe_of("samples=2", name="grpo"), steps=1)
+    world.reward = lambda completions: [None if "sun" in one.messages[-1].content else 1.0 for one in completions]
+    yield from world.train()
     for name, changes in {
         "dapo": ("samples=4",),
         "ppo_penalty": (),

@@ -1,5 +1,6 @@
 """A weighted sum is a sum of weighted scores, and what it is made of is known by name."""
 
+from collections.abc import Sequence
 from typing import get_args
 
 import pytest
@@ -10,13 +11,31 @@ from hypothesis import strategies as st
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.composite import CappedReward, Combination, Ensemble, WeightedReward, combine
 from tutelage.rewards.function import FunctionReward
-from tutelage.rewards.reward import columns_read
+from tutelage.rewards.reward import Completion, Scores, columns_read
 from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch
 from tutelage.rewards.scores import breakdown_of
 
 from .made import completion
 
 TWO = [completion("a"), completion("bbb")]
+
+
+def partly(completions: Sequence[Completion]) -> Scores:
+    """Applies to short completions."""
+    return [None if len(one.answer) > 3 else 2.0 for one in completions]
+
+
+def one(completions: Sequence[Completion]) -> Scores:
+    return [1.0] * len(completions)
+
+
+def test_a_sum_is_over_the_parts_that_apply() -> None:
+    answers = [completion("abc"), completion("abcd")]
+    assert WeightedReward(((1.0, one), (0.5, partly))).breakdown(answers).total.tolist() == [2.0, 1.0]
+    assert WeightedReward(((0.5, partly), (0.5, partly))).breakdown(answers).total.isnan().tolist() == [False, True]
+    assert CappedReward(partly, highest=1.0).breakdown(answers).total.isnan().tolist() == [False, True]
+    for how in ("mean", "worst", "lower", "lcb"):
+        assert Ensemble((one, partly), how).breakdown(answers).total.isnan().tolist() == [False, True]
 
 
 def test_scores_are_added_up_by_weight() -> None:

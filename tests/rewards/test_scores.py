@@ -10,7 +10,7 @@ from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.reward import Completion, Scores
-from tutelage.rewards.scores import checked, scores_of
+from tutelage.rewards.scores import breakdown_of, checked, scores_of
 
 from .made import completion
 
@@ -74,7 +74,6 @@ def test_a_double_is_rounded_once() -> None:
         ([0.0, 1e300, 0.0], r"returned inf for answer 2 of 3"),
         ([0.0, 10**400, 0.0], r"returned inf for answer 2 of 3"),
         ([0.0, "good", 0.0], r"returned 'good' for answer 2 of 3"),
-        ([0.0, None, 0.0], r"returned None for answer 2 of 3"),
         ([0.0, [1.0], 0.0], r"returned \[1.0\] for answer 2 of 3"),
         ([0.0, 1j, 0.0], r"returned 1j for answer 2 of 3"),
         (torch.ones(3, dtype=torch.complex64), r"returned a value of type Tensor"),
@@ -88,6 +87,15 @@ def test_a_double_is_rounded_once() -> None:
 def test_what_is_no_score_is_refused_with_the_name_and_the_row(scores: object, told: str) -> None:
     with pytest.raises(TutelageError, match=told):
         checked(scores, THREE, "reward f")
+
+
+@pytest.mark.parametrize("scores", [[0.5, None, 1.0], np.array([0.5, None, 1.0], dtype=object)], ids=repr)
+def test_none_is_no_score_for_those_who_take_that(scores: list[float | None]) -> None:
+    total = breakdown_of(lambda completions: scores, THREE).total
+    assert total.isnan().tolist() == [False, True, False]
+    assert total[[0, 2]].tolist() == [0.5, 1.0]
+    with pytest.raises(TutelageError, match="returned None for answer 2 of 3"):
+        scores_of(lambda completions: scores, THREE)
 
 
 def test_a_reward_is_named_by_its_own_name_or_its_type() -> None:

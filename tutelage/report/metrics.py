@@ -110,6 +110,11 @@ SCORES = (
         COUNT,
         "1 to 3; at the limit too few prompts give a learning signal.",
     ),
+    Metric(
+        "sampling/unscored",
+        "Prompts left out of the step because the reward does not apply to one of their completions.",
+        COUNT,
+    ),
     Metric("ended", "Share of completions that end with an end token.", SHARE),
     Metric("length/mean", "Length of the completions, including the end token.", TOKENS),
     Metric("judge/requests", "Requests sent to judges since the start of the run.", COUNT),

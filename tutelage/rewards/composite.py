@@ -29,7 +29,7 @@ from tutelage.rewards.scores import breakdown_of
 
 @dataclass(frozen=True)
 class WeightedReward(BreakdownReward):
-    """Weighted sum of rewards: Σ weight · score."""
+    """Weighted sum of rewards: Σ weight · score over those that apply to the completion; none, if none does."""
 
     parts: tuple[tuple[float, Reward], ...]
 
@@ -42,7 +42,9 @@ class WeightedReward(BreakdownReward):
         """The sum, and the score of each component by name."""
         weights, rewards = zip(*self.parts, strict=True)
         scores = [breakdown_of(reward, completions) for reward in rewards]
-        total = torch.stack([weight * each.total for weight, each in zip(weights, scores, strict=True)]).sum(0)
+        weighted = torch.stack([weight * each.total for weight, each in zip(weights, scores, strict=True)])
+        absent = weighted.isnan()
+        total = torch.where(absent, 0.0, weighted).sum(0).masked_fill(absent.all(0), math.nan)
         return Breakdown(total, parts_by_name(rewards, scores))
 
 
@@ -113,7 +115,10 @@ Combination: TypeAlias = Literal["mean", "worst", "lower", "lcb"]
 
 @dataclass(frozen=True)
 class Ensemble(BreakdownReward):
-    """Ensemble of rewards on a common scale; `weight` scales the disagreement in `lower` and `lcb` (see `combine`)."""
+    """Ensemble of rewards on a common scale; `weight` scales the disagreement in `lower` and `lcb` (see `combine`).
+
+    It applies to the completions to which all members do.
+    """
 
     members: tuple[Reward, ...]
     how: Combination = "mean"

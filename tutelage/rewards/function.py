@@ -19,6 +19,7 @@ class FunctionReward(BreakdownReward):
         function(completions) -> scores          the completions: conversation, text, own columns, tokens
         function(prompts, answers) -> scores     texts: the last message of each conversation, and the completion
 
+    A score of None means that the reward does not apply to the completion (see `train.rl.rollouts.collect`).
     `name` is used in messages. Raises TutelageError if the function has another signature, raises, or returns
     invalid scores (see `rewards.scores`).
     """

@@ -16,8 +16,9 @@ from tutelage.core.batch import Rollout, Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Messages, Prompt
 
-Scores: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[float]
-"""One finite number per completion: Float[B] as a tensor or array of any numeric type, or a sequence of numbers."""
+Scores: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[float | None]
+"""One finite number per completion: Float[B] as a tensor or array of any numeric type, or a sequence of numbers, with
+None for a completion to which the reward does not apply."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Reward(Protocol):
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Scores of a reward, and those of its components, before weights and caps. Float[B] each."""
+    """Scores of a reward, and those of its components, before weights and caps. Float[B] each, NaN for completions to
+    which the reward or component does not apply."""
 
     total: Tensor
     parts: Mapping[str, Tensor] = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """Validated scores of a reward as a tensor, one finite number per completion; counts as metrics."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 
@@ -23,22 +24,29 @@ def scores_of(reward: Reward, completions: Sequence[Completion]) -> Tensor:
     """Validated scores of a reward, on the device of the completions' tokens. Float[B]
 
     Raises TutelageError, with the name of the reward and the completion, unless each completion has one finite
-    score.
+    score; see `breakdown_of` for rewards that do not apply to all.
     """
-    return checked(reward(completions), completions, f"reward {reward_name(reward)}")
+    scores = breakdown_of(reward, completions).total
+    for row in scores.isnan().nonzero().flatten().tolist():
+        raise _no_score(None, row, completions, f"reward {reward_name(reward)}")
+    return scores
 
 
 @phase("score")
 def breakdown_of(reward: Reward, completions: Sequence[Completion]) -> Breakdown:
-    """Validated scores of a reward, with those of its components by name, if any; see `scores_of`."""
+    """Validated scores of a reward, with those of its components by name, if any; NaN where it does not apply."""
     if isinstance(reward, CompositeReward):
         return reward.breakdown(completions)
-    return Breakdown(scores_of(reward, completions))
+    return Breakdown(checked(reward(completions), completions, f"reward {reward_name(reward)}"))
 
 
 def checked(scores: object, completions: Sequence[Completion], name: str) -> Tensor:
-    """Convert `scores` to a tensor. Float[B]; see `scores_of`. True and False count as 1 and 0. Messages start with
-    `name`."""
+    """Convert `scores` to a tensor. Float[B]; True and False count as 1 and 0, None is NaN. Messages start with `name`.
+
+    Raises TutelageError unless each completion has one finite score or None.
+    """
+    if isinstance(scores, Iterable) and not isinstance(scores, Tensor | np.ndarray | str | bytes | Mapping):
+        scores = list(scores)
     numbers = _as_tensor(scores, completions, name)
     if numbers.dim() != 1:
         raise TutelageError(
@@ -51,7 +59,8 @@ def checked(scores: object, completions: Sequence[Completion], name: str) -> Ten
             "must be one for each."
         )
     for row in (~numbers.isfinite()).nonzero().flatten().tolist():
-        raise _no_score(float(numbers[row]), row, completions, name)
+        if not isinstance(scores, list | np.ndarray) or scores[row] is not None:
+            raise _no_score(float(numbers[row]), row, completions, name)
     return numbers.to(device_of(completions))
 
 
@@ -69,9 +78,9 @@ def _as_tensor(scores: object, completions: Sequence[Completion], name: str) -> 
     numbers = [_number(value) for value in values]
     if len(numbers) == len(completions):
         for row, (value, number) in enumerate(zip(values, numbers, strict=True)):
-            if number is None:
+            if number is None and value is not None:
                 raise _no_score(value, row, completions, name)
-    return torch.tensor([number or 0.0 for number in numbers], dtype=torch.float64).float()
+    return torch.tensor([math.nan if number is None else number for number in numbers], dtype=torch.float64).float()
 
 
 def _number(value: object) -> float | None:
@@ -91,6 +100,7 @@ def _no_score(value: object, row: int, completions: Sequence[Completion], name: 
     return TutelageError(
         f"The {name} returned {repr(value)[:SHOWN]} for answer {row + 1} of {len(completions)} "
         f"({one.answer[:SHOWN]!r}, to prompt {one.prompt_id}); it must be a finite number."
+        + (" None means that the reward does not apply, which only improve and evaluate take." if value is None else "")
     )
 
 

@@ -6,7 +6,9 @@ from simple_goal import low_tokens, share_of_low
 from tiny_training import World, assert_close, assert_identical, policy_of, recipe_of, snapshot
 
 from tutelage.algorithms.recipe import initial_state, zero_gradient_rows
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.composite import WeightedReward
+from tutelage.rollout.generator import prompt_tokens
 from tutelage.train.rl import update
 from tutelage.train.rl.rollouts import greedy_completions, score_rollout
 
@@ -158,6 +160,71 @@ def test_logged_scores_are_those_of_all_sampled_responses(tiny_model):
     told = collection.metrics
     assert told["score/mean"] != pytest.approx(float(collection.answers.score.mean()), rel=1e-6)
     assert next(world.train()).metrics["score/mean"] == told["score/mean"]
+
+
+# Completions to which a reward does not apply ------------------------------------------------------------------
+
+
+def silent_about(*words):
+    """A reward that applies to no answer to prompts with these words."""
+
+    def reward(completions):
+        scores = low_tokens(completions).tolist()
+        mute = [any(word in one.messages[-1].content for word in words) for one in completions]
+        return [None if each else score for each, score in zip(mute, scores, strict=True)]
+
+    return reward
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "ppo", "reinforce_pp"])
+def test_a_step_is_that_of_the_prompts_with_scores(tiny_model, name):
+    """Against the same rollout without the other prompts, which no reward function sees."""
+    reward = silent_about("sun", "blue")
+    mute = World(policy_of(tiny_model("llama")), recipe_of(FREE, name=name), steps=2, reward=reward)
+    told = [step.metrics for step in mute.train()]
+
+    other = World(policy_of(tiny_model("llama")), recipe_of(FREE, name=name), steps=2, reward=low_tokens)
+    generate, order = other.generator.generate, other.order
+
+    def is_scored(prompt):
+        return not {"sun", "blue"} & set(prompt.messages[-1].content.rstrip("?").split())
+
+    def generating(prompts, n, *given, **named):
+        rollout = generate(prompt_tokens(order(other.learner.step)), n, *given, **named)
+        return rollout.rows(torch.tensor([name in prompts.ids for name in rollout.ids]))
+
+    other.generator.generate = generating
+    other.order = lambda step: [encoded for encoded in order(step) if is_scored(encoded.prompt)]
+    fewer = [step.metrics for step in other.train()]
+    assert told[0]["sampling/unscored"] == 8 - len(other.order(0)) > 0
+    assert_close(mute.everything(), other.everything(), atol=1e-6)
+    assert told[1]["score/mean"] == pytest.approx(fewer[1]["score/mean"])
+
+
+def test_dynamic_sampling_replaces_prompts_without_scores(tiny_model):
+    world = World(policy_of(tiny_model("llama")), recipe_of(name="dapo"), reward=silent_about("sun"), batch=4)
+    for step in range(3):
+        answers = world.collected(step).answers
+        assert not any("sun" in encoded.prompt.messages[-1].content for encoded in answers.prompts)
+        assert not answers.score.isnan().any()
+
+
+def test_a_step_without_any_score_is_refused(tiny_model):
+    for name in ("grpo", "dapo"):
+        world = World(policy_of(tiny_model("llama")), recipe_of(FREE, name=name), reward=silent_about(""))
+        with pytest.raises(TutelageError, match=r"reward silent_about\S* .*8 prompts"):
+            world.collected()
+
+
+def test_a_part_that_does_not_apply_is_no_part_of_the_sum(tiny_model):
+    reward = WeightedReward(((1.0, low_tokens), (0.5, silent_about("sun"))))
+    world = World(policy_of(tiny_model("llama")), recipe_of(FREE, name="grpo"), reward=reward)
+    answers = world.collected().answers
+    (name,) = set(answers.parts) - {"low_tokens"}
+    low, part = answers.parts["low_tokens"], answers.parts[name]
+    assert 0 < int(part.isnan().sum()) < len(part)
+    assert_close(answers.score, torch.where(part.isnan(), low, low + 0.5 * part), 1e-6)
+    assert answers.part_metrics()[f"score/{name}/mean"] == pytest.approx(float(part.nanmean()))
 
 
 # Rows that cannot move anything -----------------------------------------------------------------------------

@@ -31,10 +31,10 @@ from tutelage.models.policy import Policy
 from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward, reward_name
-from tutelage.rewards.scores import scores_of
+from tutelage.rewards.scores import breakdown_of
 from tutelage.rollout.distributed import dealt_generator
 from tutelage.rollout.generator import Generator
-from tutelage.rollout.inference.completion_records import sample_completions
+from tutelage.rollout.inference.completion_records import SampledBatch, sample_completions
 from tutelage.rollout.local import LocalGenerator
 from tutelage.stats.text import distinct, lengths, repetition, rouge
 from tutelage.stats.win_rates import scored_win_rate
@@ -169,7 +169,13 @@ def _sides(
 def _win_rates(model: Side, against: Side) -> dict[str, Any]:
     assert model.answered is not None
     ids = [prompt.id for prompt in model.answered.prompts]
-    return {name: scored_win_rate(model.scores[name], against.scores[name], ids) for name in model.scores}
+    rates = {}
+    for name, own in model.scores.items():
+        rows = zip(own, against.scores[name], ids, strict=True)
+        compared = [(a, b, prompt) for a, b, prompt in rows if a is not None and b is not None]
+        if compared:
+            rates[name] = scored_win_rate(*zip(*compared, strict=True))
+    return rates
 
 
 def _load(path: str, settings: EvaluateSettings) -> Policy:
@@ -207,12 +213,15 @@ def _side(
     """Sample and measure the completions of one model."""
     batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
     rollout, texts = batch.rollout, list(batch.texts)
-    scores = {key: scores_of(reward, batch.completions).tolist() for key, reward in rewards.items()}
+    scores = {key: _scores(key, reward, batch) for key, reward in rewards.items()}
     figures = {}
-    for key, values in scores.items():
+    for key, column in scores.items():
+        values = [value for value in column if value is not None]
         mean = sum(values) / len(values)
         figures[f"{key}_mean"] = mean
         figures[f"{key}_std"] = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5
+        if len(values) < len(column):
+            figures[f"{key}_n"] = len(values)
     figures |= {
         "length/mean": float(rollout.mask.sum(1).float().mean()),
         "words/mean": lengths(texts).mean,
@@ -236,6 +245,14 @@ def _side(
         rows = _text_rows(settings.text, policy)
         figures["text_perplexity"] = perplexity(policy, rows, budget=budget)
     return Side(name, batch, scores, figures)
+
+
+def _scores(name: str, reward: Reward, batch: SampledBatch) -> list[float | None]:
+    """Score of each completion; None where the reward does not apply."""
+    scores = breakdown_of(reward, batch.completions).total.tolist()
+    if all(map(math.isnan, scores)):
+        raise TutelageError(f"The reward {name} applies to none of the completions: it returned None for each.")
+    return [None if math.isnan(score) else score for score in scores]
 
 
 def _can_tell(policy: Policy, other: Policy, settings: EvaluateSettings, what: str) -> bool:

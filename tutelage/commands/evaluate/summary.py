@@ -30,7 +30,8 @@ class Side:
     name: str
     answered: SampledBatch | None
     """None if only tasks are run."""
-    scores: Mapping[str, list[float]]
+    scores: Mapping[str, list[float | None]]
+    """Score of each completion by reward; None where it does not apply."""
     figures: dict[str, float]
 
 
@@ -38,7 +39,13 @@ def table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, A
     """Return the rows of the final table: one figure each, per model."""
     rows = []
     for key in sides[-1].scores:
-        rows.append({"name": key, "values": [side.figures[f"{key}_mean"] for side in sides], "note": "mean score"})
+        counts = [side.figures[f"{key}_n"] for side in sides if f"{key}_n" in side.figures]
+        note = (
+            f"mean score of the {' and '.join(f'{n:,}' for n in counts)} to which it applies"
+            if counts
+            else "mean score"
+        )
+        rows.append({"name": key, "values": [side.figures[f"{key}_mean"] for side in sides], "note": note})
         win_rate = summary.get("win_rate", {}).get(key)
         if win_rate:
             low, high = win_rate["win_rate_ci"]

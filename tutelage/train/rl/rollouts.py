@@ -9,12 +9,14 @@ from torch import Tensor
 
 from tutelage.algorithms.recipe import Recipe, RecipeState, live_rows, needs_greedy
 from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.batch import Rollout, ScoredRollout
 from tutelage.core.reduce import masked_mean
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
-from tutelage.rewards.reward import Completions, Reward
-from tutelage.rewards.scores import breakdown_of, scores_of
+from tutelage.rewards.reward import Completions, Reward, reward_name
+from tutelage.rewards.scores import breakdown_of
 from tutelage.rollout.generator import EncodedPrompt, Generator, concatenate, prompt_tokens
 from tutelage.train.rl.batch_scores import (
     mismatch_metrics,
@@ -57,6 +59,11 @@ class ScoredCompletions:
         columns = {one.name: getattr(self.rollout, one.name) for one in fields(Rollout)}
         return ScoredRollout(**columns, score=self.score, ref_logp=self.rollout.logp)
 
+    @property
+    def has_scores(self) -> Tensor:
+        """Prompts whose completions all have a score. Bool[P]"""
+        return ~self.score.reshape(-1, self.rollout.group).isnan().any(1)
+
     def only(self, which: Tensor) -> "ScoredCompletions":
         """Completions of the selected prompts. Bool[P]"""
         rows = which.repeat_interleave(self.rollout.group)
@@ -65,14 +72,19 @@ class ScoredCompletions:
         return ScoredCompletions(prompts, self.rollout.rows(rows), self.score[rows], parts)
 
     def part_metrics(self) -> dict[str, float]:
-        """score/<part>/mean and score/<part>/std of each part of the reward and, with several completions per
-        prompt, score/<part>/dead: the fraction of prompts whose completions all have one score."""
+        """score/<part>/mean and score/<part>/std of each part of the reward, over the completions to which it applies,
+        and, with several completions per prompt, score/<part>/dead: the fraction of prompts whose completions all have
+        one score. A part that applies to none has no metrics."""
         metrics = {}
         for name, score in self.parts.items():
-            metrics[f"score/{name}/mean"] = float(score.mean())
-            metrics[f"score/{name}/std"] = float(score.std(correction=0))
-            if self.rollout.group > 1:
-                groups = score.reshape(-1, self.rollout.group)
+            scores = score[~score.isnan()]
+            if not len(scores):
+                continue
+            metrics[f"score/{name}/mean"] = float(scores.mean())
+            metrics[f"score/{name}/std"] = float(scores.std(correction=0))
+            groups = score.reshape(-1, self.rollout.group)
+            groups = groups[~groups.isnan().any(1)]
+            if self.rollout.group > 1 and len(groups):
                 metrics[f"score/{name}/dead"] = float((groups == groups[:, :1]).all(1).float().mean())
         return metrics
 
@@ -127,17 +139,21 @@ def collect(
 ) -> Collection:
     """Sample the completions of one step; dynamic sampling keeps only prompts with a learning signal.
 
+    Prompts with a completion to which the reward does not apply (no score) are left out: the step is that of the other
+    prompts. Raises TutelageError if there is no other.
+
     Dynamic sampling replaces prompts whose completions all have one shaped score, in up to `recipe.dynamic_sampling`
     rounds. The size of a round follows from the fraction of live prompts so far. Replacements are the prompts of steps
     beyond `total`. If no prompt is live, the first round is kept.
 
-    Metrics, with dynamic sampling only: sampling/rounds, and groups/dead, score/mean and score/std of all samples.
+    Metrics: sampling/unscored, the number of prompts left out for want of a score, if any; with dynamic sampling also
+    sampling/rounds, and groups/dead, score/mean and score/std of all samples.
     """
     seed = rollout_seed(settings.seed, step)
     wanted = prompts(step)
     first = complete(generator, wanted, recipe.samples, settings.sampling, reward, seed=seed, scored_first=scored_first)
     if not recipe.dynamic_sampling:
-        return Collection(first, int(first.rollout.mask.sum()), {})
+        return Collection(_with_scores(first, reward), int(first.rollout.mask.sum()), _unscored([first]))
     rounds, live = [first], [_live(recipe, first, state, settings)]
     while (missing := len(wanted) - _count(live)) > 0 and len(rounds) < recipe.dynamic_sampling:
         share = max(_count(live), 1) / sum(len(round.prompts) for round in rounds)
@@ -145,23 +161,45 @@ def collect(
         other = seed + (len(rounds) << 40)  # a repeated prompt should get other completions
         rounds.append(complete(generator, fresh, recipe.samples, settings.sampling, reward, seed=other))
         live.append(_live(recipe, rounds[-1], state, settings))
+    useful = [round.only(which) for round, which in zip(rounds, live, strict=True) if which.any()]
+    chosen = _joined(useful, len(wanted)) if useful else _with_scores(first, reward)
     scores = torch.cat([round.score for round in rounds])
-    metrics = {
+    scores = scores[~scores.isnan()]
+    metrics = _unscored(rounds) | {
         "sampling/rounds": float(len(rounds)),
         "groups/dead": 1.0 - float(torch.cat(live).float().mean()),
         "score/mean": float(scores.mean()),
         "score/std": float(scores.std(correction=0)),
     }
     tokens = sum(int(round.rollout.mask.sum()) for round in rounds)
-    useful = [round.only(which) for round, which in zip(rounds, live, strict=True) if which.any()]
-    return Collection(_joined(useful, len(wanted)) if useful else first, tokens, metrics)
+    return Collection(chosen, tokens, metrics)
 
 
 def _live(recipe: Recipe, answers: ScoredCompletions, state: RecipeState, settings: RolloutSettings) -> Tensor:
-    """Prompts whose completions differ in their shaped score. Bool[P]"""
-    limit = settings.sampling.max_new_tokens
-    rows = live_rows(recipe, answers.scored(), state, max_length=limit)
-    return rows.reshape(-1, recipe.samples)[:, 0]
+    """Prompts whose completions have scores and differ in their shaped score. Bool[P]"""
+    live = answers.has_scores
+    if live.any():
+        limit = settings.sampling.max_new_tokens
+        rows = live_rows(recipe, answers.only(live).scored(), state, max_length=limit)
+        live[live.clone()] = rows.reshape(-1, recipe.samples)[:, 0]
+    return live
+
+
+def _with_scores(answers: ScoredCompletions, reward: Reward) -> ScoredCompletions:
+    """The prompts whose completions all have a score. Raises TutelageError without any."""
+    which = answers.has_scores
+    if not which.any():
+        raise TutelageError(
+            f"The reward {reward_name(reward)} does not apply to any prompt of a step (it returned None for "
+            f"{counted(len(answers.prompts), 'prompt')}): nothing can be learnt from it. Add a reward that applies, or "
+            "leave these prompts out."
+        )
+    return answers if which.all() else answers.only(which)
+
+
+def _unscored(rounds: Sequence[ScoredCompletions]) -> dict[str, float]:
+    missing = sum(int((~round.has_scores).sum()) for round in rounds)
+    return {"sampling/unscored": float(missing)} if missing else {}
 
 
 def _count(live: Sequence[Tensor]) -> int:
@@ -186,7 +224,13 @@ def greedy_completions(
     if not needs_greedy(recipe):
         return None
     likeliest = replace(settings.sampling, temperature=0.0)
-    return complete(generator, answers.prompts, 1, likeliest, reward, seed=settings.seed).scored()
+    greedy = complete(generator, answers.prompts, 1, likeliest, reward, seed=settings.seed)
+    if not greedy.has_scores.all():
+        raise TutelageError(
+            f"The reward {reward_name(reward)} does not apply to a greedy completion (it returned None), which recipe "
+            f"{recipe.name} compares with: use a recipe without a greedy baseline, or return a number."
+        )
+    return greedy.scored()
 
 
 def score_references(
@@ -227,6 +271,7 @@ def score_rollout(setup: Setup, answers: ScoredCompletions) -> tuple[ScoredRollo
     elif settings.reference:
         scored = score_references(policy, answers, temperature=temperature, budget=budget)
     for name, other in settings.logged_rewards.items():
-        metrics[name] = float(scores_of(other, answers.completions).mean())
+        logged = breakdown_of(other, answers.completions).total
+        metrics |= {} if logged.isnan().all() else {name: float(logged.nanmean())}
     metrics["entropy"] = -float(masked_mean(logp, rollout.mask & rollout.drawn[:, None]))
     return replace(scored, logp=logp, value=value, importance=importance), metrics
