@@ -32,6 +32,26 @@ def test_editors_see_the_names_that_are_there(name):
     assert script["file_of"](name).read_text(encoding="utf-8") == script["interface"](name)
 
 
+KEYWORDS = """
+from pathlib import Path
+import tutelage as tt
+result: tt.SftResult = tt.sft(model="m", data=Path("d"), out="o", lora={"rank": 16}, dtype="bf16")
+tt.improve(model=result.model, prompts="p", out="o", reward={len: 0.5, "rule:math": 1}, recipe=tt.RECIPES["ppo"])
+tt.sft(model="m", data="d", out="o", epochz=1.0)
+tt.sft(model="m", data="d")
+tt.sft(model="m", data="d", out="o", epochs="two")
+"""
+
+
+@pytest.mark.long
+def test_a_type_checker_sees_wrong_keywords(tmp_path):
+    (tmp_path / "code.py").write_text(KEYWORDS)
+    words = [sys.executable, "-m", "mypy", str(tmp_path / "code.py")]
+    output = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout
+    wrong = {int(line.split(":")[1]) for line in output.splitlines() if ": error:" in line}
+    assert wrong == {6, 7, 8}, output
+
+
 def test_importing_is_quick_and_loads_no_torch():
     """Processor time, since a machine that others use too may take its time."""
     code = """

@@ -1,13 +1,18 @@
 """Settings as keyword arguments: the same settings as from the command line, and the same refusals."""
 
 import inspect
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tutelage as tt
+from tutelage.algorithms.registry import recipe_named
 from tutelage.base.config.flags import settings_from as from_flags
 from tutelage.commands.calls import importable_name, settings_from
+from tutelage.rewards.composite import WeightedReward
+from tutelage.rewards.factory import function_named
 
 SETTINGS = {name: getattr(tt, name) for name in tt.__all__ if name.endswith("Settings")}
 
@@ -89,11 +94,42 @@ def test_a_function_is_named_by_its_module():
     assert settings_from(tt.ImproveSettings, keywords | {"reward": length}).reward == (f"{__name__}:length",)
     weighed = settings_from(tt.ImproveSettings, keywords | {"reward": {length: 0.5}})
     assert weighed.reward == (f"{__name__}:length=0.5",)
-    for unnamed in (lambda prompts, answers: [0.0], [].append):
-        with pytest.raises(tt.TutelageError, match=r"give a module-level function.*train\.improve"):
-            importable_name(unnamed)
+
+
+def test_objects_without_a_name_are_found_in_this_process():
+    first, other, summed = (lambda texts: [1.0], lambda texts: [2.0], WeightedReward(((1.0, length),)))
+    names = [importable_name(value) for value in (first, other, summed, first)]
+    assert names == list(dict.fromkeys(names))[:3] + names[:1]
+    assert [function_named(name) for name in names] == [first, other, summed, first]
+    keywords = {"model": "m", "prompts": "p", "out": "o", "reward": {summed: 0.5, "rule:math": 1.0}}
+    assert settings_from(tt.ImproveSettings, keywords).reward == (f"{names[2]}=0.5", "rule:math=1.0")
+
+
+def test_a_recipe_is_a_value_or_its_name():
+    keywords = {"model": "m", "prompts": "p", "out": "o", "reward": "rule:math"}
+    own = replace(tt.RECIPES["grpo"], samples=3)
+    for recipe, samples in ((tt.RECIPES["rloo"], tt.RECIPES["rloo"].samples), (own, 3)):
+        name = settings_from(tt.ImproveSettings, keywords | {"recipe": recipe}).recipe
+        assert recipe_named(name) is recipe
+        assert recipe_named(name).samples == samples
+    assert settings_from(tt.ImproveSettings, keywords | {"recipe": tt.RECIPES["rloo"]}).recipe == "rloo"
+
+
+def test_a_policy_is_improved_by_values(tiny_model, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "Hi"}\n{"prompt": "Why?"}\n')
+    result = tt.improve(
+        model=tiny_model("llama"), device="cpu", prompts=prompts, quiet=True, steps=1, batch_size=2,
+        out=tmp_path / "run", sampling={"max_new_tokens": 4}, recipe=replace(tt.RECIPES["grpo"], samples=2),
+        reward=WeightedReward(((2.0, lambda answers: [0.25 for _ in answers]),)),
+    )  # fmt: skip
+    (row,) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert row["score/mean"] == 0.5
+    assert result.model.exists()
 
 
 def test_the_signature_of_a_workflow_is_that_of_its_settings():
-    assert inspect.signature(tt.sft) == inspect.signature(tt.SftSettings)
+    signature = inspect.signature(tt.sft)
+    assert signature.parameters == inspect.signature(tt.SftSettings).parameters
+    assert signature.return_annotation is tt.SftResult
     assert "Fine-tune a language model" in (inspect.getdoc(tt.sft) or "")

@@ -2,10 +2,14 @@
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import is_dataclass
+from itertools import chain, count
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 from tutelage.base.config import Model, resolve
@@ -60,7 +64,9 @@ def workflow(settings: Callable[P, S]) -> Callable[[Callable[[S], R]], Workflow[
             prepare = cast(Callable[[S], AbstractContextManager[Any]], function)
             return cast(R, _within(command, prepare, parsed))
 
-        call.__signature__ = inspect.signature(settings)  # type: ignore[attr-defined]
+        result = inspect.signature(function).return_annotation
+        signature = inspect.signature(settings).replace(return_annotation=result)
+        call.__signature__ = signature  # type: ignore[attr-defined]
         return call
 
     return decorate
@@ -91,8 +97,9 @@ def settings_from(cls: type[S], given: Mapping[str, object]) -> S:
     Data are a file or rows in memory: a list of mappings, a `datasets.Dataset` or a frame (see `name_rows`).
 
     As on the command line, `model="path"`, `dtype`, `device` and `engine` set fields of the section `model`. For a list
-    of texts, such as `reward`, a single item is accepted as a list, a mapping as items `key=value`, and a module-level
-    function as its name. Raises TutelageError as `config.resolve` does.
+    of texts, such as `reward`, a single item is accepted as a list and a mapping as items `key=value`. Functions and
+    other objects, such as rewards and recipes, are accepted as their names (`importable_name`). Raises TutelageError as
+    `config.resolve` does.
     """
     hints = get_type_hints(cls)
     opened: dict[str, object] = {}
@@ -121,18 +128,34 @@ def _plain(hint: object, value: object) -> object:
 def _text(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
-    return importable_name(value) if callable(value) else value
+    return importable_name(value) if callable(value) or is_dataclass(value) else value
 
 
-def importable_name(function: Callable[..., object]) -> str:
-    """Return `module:function` for a module-level function, so that a resumed run can import it.
+_objects = ModuleType("in_memory")
+"""Objects without an importable name, as the attributes of a module that exists only in this process."""
 
-    Raises TutelageError for a lambda, a method or a nested function.
+
+def importable_name(value: object) -> str:
+    """Name of an object: that of a recipe of the package, `module:NAME` for a module-level function, and otherwise
+    `in_memory:NAME`, which only this process can import.
+
+    A run whose settings name objects in memory is resumed by the same call, in this process or another.
     """
-    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    if getattr(sys.modules.get(module), name, None) is not function:
-        raise TutelageError(
-            f"{function!r} cannot be imported by name when a run is resumed: give a module-level function, or use "
-            "tutelage.train.improve, which takes any."
-        )
-    return f"{module}:{name}"
+    own_name = getattr(value, "name", "")
+    if value is _named_recipes().get(own_name):
+        return str(own_name)
+    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+    if name and getattr(sys.modules.get(module), name, None) is value:
+        return f"{module}:{name}"
+    sys.modules[_objects.__name__] = _objects
+    stem = re.sub(r"\W", "", str(own_name or getattr(value, "__name__", "") or type(value).__name__)) or "object"
+    names = chain([stem], (f"{stem}_{number}" for number in count(2)))
+    name = next(name for name in names if getattr(_objects, name, value) is value)
+    setattr(_objects, name, value)
+    return f"{_objects.__name__}:{name}"
+
+
+def _named_recipes() -> Mapping[str, object]:
+    """Recipes of the package, if they were imported: otherwise no value can be one of them."""
+    registry = sys.modules.get("tutelage.algorithms.registry")
+    return {} if registry is None else cast(Mapping[str, object], registry.RECIPES)
