@@ -4,8 +4,10 @@ import random
 
 import pytest
 import tiny
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
-from tutelage.data.tokenizer import TextStream
+from tutelage.data.tokenizer import TextStream, encode_text, token_bytes
 from tutelage.engines.sampling import text_of
 
 ALPHABETS = {"any": range(300), "words": [*range(5, 120), *range(270, 300)], "spaces": [227, 204, 36, 37, 295, 38]}
@@ -53,3 +55,29 @@ def test_of_two_stop_strings_the_first_in_the_text_counts():
     tokens = tokenizer.encode("one two three", add_special_tokens=False)
     pieces, stream = streamed(tokens, tokenizer, ("three", "two"), strips=False)
     assert (stream.found, "".join(pieces)) == ("two", "one ")
+
+
+TEXTS = [
+    "plain text",
+    "naïve 你好",
+    "👨\u200d👩\u200d👧 🇩🇪",
+    "e\u0301 \u202eabc\u202c",
+    "\ufffd is one",
+    "\n\t \x7f\xa0\xad",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_bytes_of_tokens_are_those_of_the_text(text):
+    tokenizer = tiny.tokenizer()
+    assert b"".join(token_bytes(token, tokenizer) for token in encode_text(text, tokenizer)) == text.encode()
+
+
+def test_the_bytes_of_tokens_for_bytes():
+    pieces = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"▁hi": 256, "你": 257, "<unk>": 258}
+    model = models.BPE(pieces, [], unk_token="<unk>", byte_fallback=True)
+    whole = Tokenizer(model)
+    whole.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=whole, unk_token="<unk>")
+    assert [token_bytes(byte, tokenizer) for byte in range(256)] == [bytes([byte]) for byte in range(256)]
+    assert [token_bytes(token, tokenizer) for token in (256, 257)] == [b" hi", "你".encode()]

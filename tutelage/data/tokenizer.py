@@ -6,7 +6,7 @@ Tokenizers are duck-typed (transformers' interface); nothing here imports transf
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 
 
@@ -107,6 +107,31 @@ def same_vocabulary(first: HasVocabulary, second: HasVocabulary) -> bool:
 
 UNFINISHED = "\ufffd"
 """Decoded text of the bytes of an incomplete character."""
+
+
+def token_bytes(token: int, tokenizer: Any) -> bytes:
+    """UTF-8 bytes of one token, which may be part of a character: those of all tokens of a text are the text's.
+
+    A piece of a character is a byte token (<0xE2>) or letters of GPT-2's alphabet of bytes.
+    """
+    text: str = tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    if UNFINISHED not in text:
+        return text.encode()
+    piece = tokenizer.convert_ids_to_tokens(token)
+    if re.fullmatch("<0x[0-9A-F]{2}>", piece):
+        return bytes.fromhex(piece[3:5])
+    alphabet = _byte_alphabet()
+    return bytes(alphabet[letter] for letter in piece) if alphabet.keys() >= set(piece) else text.encode()
+
+
+@cache
+def _byte_alphabet() -> dict[str, int]:
+    """Bytes by letter in byte-level vocabularies (Radford et al. 2019): the printable characters of Latin-1 stand for
+    themselves, and those from U+0100 on for the other bytes, in order."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable}
+    return letters | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
 class TextStream:

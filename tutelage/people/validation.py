@@ -15,6 +15,11 @@ LONGEST_SHOWN = 50
 """Maximum number of characters of an unknown name quoted in an error."""
 
 
+def record_number(text: str) -> int:
+    """The record number in a text; 0, which no record has, if invalid or beyond the integers of a database."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
+
+
 class NumberRange(NamedTuple):
     """The range of a number, which is called `words` in errors. A `share` can be entered in per cent on pages."""
 

@@ -17,7 +17,7 @@ from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.studies import room_for, touched_from
-from tutelage.people.validation import FieldError
+from tutelage.people.validation import FieldError, record_number
 
 Scope: TypeAlias = Literal["rater", "item", "judgement"]
 
@@ -128,9 +128,9 @@ def _set(store: Store, study_id: int, scope: Scope, names: Sequence[str], reason
 def _find(connection: Connection, study_id: int, scope: Scope, name: str) -> int:
     table = _TABLES[scope]
     if scope == "judgement" and not name.isdecimal():
-        raise TutelageError(f"A judgement is excluded by its number, not '{name}'.")
+        raise TutelageError(f"A judgement is excluded by its number, not '{name[:100]}'.")
     same = {"rater": _raters.c.name == name, "item": _items.c.key == name}
-    match = same[scope] if scope in same else _judgements.c.id == int(name)
+    match = same[scope] if scope in same else _judgements.c.id == record_number(name)
     row_id = connection.scalar(sa.select(table.c.id).where(table.c.study_id == study_id, match))
     if row_id is None:
         raise FieldError(f"{scope}s", _UNKNOWN[scope](name[:100]))

@@ -18,6 +18,7 @@ from tutelage.people.store.members import Identity
 from tutelage.people.store.raters import DECIDING, Role
 from tutelage.people.store.sessions import use_session
 from tutelage.people.store.studies import study_of
+from tutelage.people.validation import record_number
 from tutelage.people.web.auth import csrf_matches, csrf_token, device_of, is_own_origin
 from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.menu import menu_of
@@ -163,11 +164,6 @@ class Route(NamedTuple):
     answer: Callable[[Call], Response]
 
 
-def record_number(text: str) -> int:
-    """The record number in a text; 0, which no record has, if invalid."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
-
-
 def see(address: str) -> Response:
     """A redirect to the address."""
     return RedirectResponse(address, 303)
@@ -270,7 +266,7 @@ def _known(site: Site, request: Request) -> Call:
         rater, session_id = None, None
     return Call(
         site=site,
-        path=dict(request.path_params),
+        path=_writable(request.path_params),
         query=_collected(request.query_params.multi_items()),
         address=_address(site, request),
         origin=(site.origin or request.headers.get("origin") or f"http://{request.headers.get('host', '')}")
@@ -312,9 +308,18 @@ def _fields(body: bytes) -> Fields:
     return _collected(pairs)
 
 
+def _writable(values: Mapping[str, str]) -> Mapping[str, str]:
+    """The values. Raises Refusal for a NUL character, which no database stores and no page sends."""
+    for name, value in values.items():
+        if "\0" in name or "\0" in value:
+            raise Refusal(400, f"A NUL character cannot be used in {name[:50]!r}.")
+    return values
+
+
 def _collected(pairs: Iterable[tuple[str, str]]) -> Fields:
     fields: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
+        _writable({name: value})
         fields[name] = (*fields.get(name, ()), value)
     return fields
 

@@ -15,8 +15,8 @@ from tutelage.people import Rater
 from tutelage.people.store.raters import DECIDING
 from tutelage.people.store.sessions import session_owner, use_session
 from tutelage.people.store.studies import Study, study_of
+from tutelage.people.validation import record_number
 from tutelage.people.web.auth import cookie_header
-from tutelage.people.web.call import record_number
 from tutelage.people.web.site import Site
 
 

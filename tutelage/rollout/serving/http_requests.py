@@ -87,7 +87,9 @@ async def read_json(request: Request, most: int) -> Any:
     if body and not kind:
         raise RequestError("The body has no content type; send application/json.", status=415)
     try:
-        return json.loads(body or b"{}", parse_constant=_no_constant)
+        value = json.loads(body or b"{}", parse_constant=_no_constant)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is a UnicodeEncodeError
+        return value
     except (ValueError, RecursionError) as error:
         raise RequestError(f"The body is not JSON: {error}.") from error
 

@@ -177,6 +177,8 @@ def _query(kind: type, request: Request) -> Any:
             names = ", ".join(hints) or "nothing"
             raise ApiRefusal(400, f"The parameter '{name[:60]}' is unknown.", where, f"Known parameters: {names}.")
         values = request.query_params.getlist(name)
+        if any("\0" in value for value in values):
+            raise ApiRefusal(400, "The parameter has a NUL character.", where, "Leave it out.")
         if any(get_origin(hint) is tuple for hint in (hints[name], *get_args(hints[name]))):
             parameters[name] = values
         elif len(values) == 1:
@@ -224,7 +226,18 @@ def _filled(route: ApiRoute, call: ApiCall | None, body: bytes) -> ApiCall:
         raise ApiRefusal(400, f"{what}.", f"{place.rstrip('`') or '$'} in the body") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiRefusal(400, f"The body is not valid JSON: {error}.", "the body") from error
+    if rb"\u0000" in body and _has_nul(json.loads(body)):
+        raise ApiRefusal(400, "A text has a NUL character, which databases reject.", "the body", "Leave it out.")
     return ApiCall(call.site, call.token, call.study, call.query, data, body, call.key)
+
+
+def _has_nul(value: object) -> bool:
+    """Whether a text in a value of JSON has a NUL character."""
+    if isinstance(value, Mapping):
+        return any("\0" in name or _has_nul(each) for name, each in value.items())
+    if isinstance(value, list):
+        return any(map(_has_nul, value))
+    return isinstance(value, str) and "\0" in value
 
 
 def _encoded(route: ApiRoute, answer: object) -> Response:

@@ -10,7 +10,7 @@ import torch
 from tutelage.base.nouns import counted
 from tutelage.data.chat_tokens import encode, stop_strings
 from tutelage.data.records import Messages
-from tutelage.data.tokenizer import encode_text, facts
+from tutelage.data.tokenizer import encode_text, facts, token_bytes
 from tutelage.engines.sampling import StopCondition
 from tutelage.rollout.serving.protocol.request_fields import Bounds, RequestError, refusal
 
@@ -126,6 +126,11 @@ class ServedModel:
         """Text of each token by itself."""
         with self.lock:
             return {token: self._text_of([token]) for token in tokens}
+
+    def bytes_of(self, tokens: Collection[int]) -> dict[int, list[int]]:
+        """Bytes of each token by itself, which may be part of a character."""
+        with self.lock:
+            return {token: list(token_bytes(token, self.tokenizer)) for token in tokens}
 
     def _text_of(self, tokens: list[int]) -> str:
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)

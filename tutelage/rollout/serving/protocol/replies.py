@@ -206,10 +206,11 @@ class ChatReply(TextReply):
     def _logprobs(self, tokens: Sequence[TokenLogp]) -> Json | None:
         if not self.fields.logprobs:
             return None
-        names = self.model.texts_of(_mentioned(tokens))
+        ids = _mentioned(tokens)
+        names, pieces = self.model.texts_of(ids), self.model.bytes_of(ids)
 
         def entry(token: int, logp: float) -> Json:
-            return {"token": names[token], "logprob": logp, "bytes": list(names[token].encode())}
+            return {"token": names[token], "logprob": logp, "bytes": pieces[token]}
 
         content = [entry(each.token, each.logp) | _likeliest(each, entry) for each in tokens]
         return {"content": content, "refusal": None}

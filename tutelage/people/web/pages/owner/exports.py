@@ -19,7 +19,7 @@ from tutelage.people.operations import EXPORT
 from tutelage.people.redaction import Hints, find_places
 from tutelage.people.store.events import list_exports
 from tutelage.people.store.studies import list_versions
-from tutelage.people.validation import FieldError
+from tutelage.people.validation import FieldError, record_number
 from tutelage.people.web.call import Call
 from tutelage.people.web.forms import form_page, read_value
 from tutelage.people.web.pages.owner.items import item_address
@@ -114,12 +114,12 @@ def download(call: Call) -> Response:
 
 def selection_from(call: Call) -> Selection:
     """The selection from the form, with defaults for missing fields. Raises FieldError if it is invalid."""
-    versions = [each for each in call.values("versions") if each]
-    if not all(each.isdecimal() for each in versions):
+    versions = [record_number(each) for each in call.values("versions") if each]
+    if not all(versions):
         raise FieldError("versions", Sentence("Versions of the question are numbers."))
     parameters = [each for each in EXPORT.parameters if each.name != "versions" and call.values(each.name)]
     values: dict[str, Any] = {each.name: read_value(call, each) for each in parameters}
-    return Selection(**values, versions=tuple(map(int, versions)) or None)
+    return Selection(**values, versions=tuple(versions) or None)
 
 
 def _hints(call: Call, selection: Selection) -> Hints:

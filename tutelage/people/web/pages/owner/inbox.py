@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from tutelage.people import close_notices, list_notices, list_questions, reopen_notice
 from tutelage.people.languages import Sentence
-from tutelage.people.web.call import Call, Refusal, record_number, see
+from tutelage.people.validation import record_number
+from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.names import KINDS, SINGULAR
 from tutelage.people.web.pages.owner.items import item_address
 from tutelage.people.web.paging import Page, page_number
