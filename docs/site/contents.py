@@ -16,6 +16,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "howto/several_gpus",
             "howto/cluster",
             "howto/llama_cpp",
+            "howto/from_trl",
             "servers",
             "not_learning",
         ],

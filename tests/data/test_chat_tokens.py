@@ -3,6 +3,7 @@
 The tokenizers are real ones, trained here on a few sentences: byte-level as GPT-2's, the same with a start token as
 Llama 3's, and one that turns spaces into a mark before every text as Llama 2's."""
 
+import datetime
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.chat_template import dated, render_prompt, stop_strings
 from tutelage.data.chat_tokens import (
     NoRoomError,
     SpelledTokens,
@@ -19,9 +21,7 @@ from tutelage.data.chat_tokens import (
     encode,
     end_token_ids,
     pad_token_id,
-    render_prompt,
     shorten,
-    stop_strings,
 )
 from tutelage.data.records import AssistantTurn, Message, Messages, ToolCall, user
 
@@ -192,6 +192,15 @@ def test_white_space_that_is_a_token_of_its_own_ends_no_answer() -> None:
 
 
 FORCED = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+"""Begins the answer with a thought, as R1-like models do."""
+DROPS = FORCED.replace("m.content", "m.content.split('</think>')[-1]")
+"""The same, and leaves the thoughts of earlier answers out, and that of the last too."""
+INSERTS = FORCED.replace(
+    "{{ m.content }}",
+    "{% if m.role == 'assistant' and loop.last and '</think>' not in m.content %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ m.content }}",
+)
+"""The same as FORCED, with an empty thought for an answer without one."""
 LOUD = CHATML.replace("m.content", "m.content | upper")
 FORGETFUL = CHATML.replace("{{ m.content }}", "{% if m.role != 'assistant' %}{{ m.content }}{% endif %}")
 STRICT = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
@@ -200,16 +209,71 @@ STRICT = "{% if messages[0].role == 'system' %}{{ raise_exception('System role n
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
-        (FORCED, r"prompt goes on with '<think>\\n', the answered conversation with 'Frozen"),
-        (LOUD, "changes .*'Frozen.'"),
-        (FORGETFUL, "changes .*'Frozen.'"),
-        (STRICT, "turns system, user, assistant, user: .*not supported"),
-        ("{{ messages[0].nothing.at_all }}", "refuses a conversation"),
+        (FORCED, r"begins the answer in the prompt with <think>, and the answer 'Frozen.' does not"),
+        (DROPS, r"begins the answer in the prompt with <think>, and the answer 'Frozen.' does not"),
+        (CHATML.replace("assistant\n{% endif", "assistant\nSo: {% endif"), "prompt goes on with 'So: ', the answered"),
+        (LOUD, r"changes the text of turn 1 \(system\), 'Be brief.'"),
+        (FORGETFUL, r"changes the text of turn 3 \(assistant\), 'Water.'"),
+        (STRICT, "begins with 'Be brief.' .turns system, user, assistant, user.: .*not supported"),
+        ("{{ messages[0].nothing.at_all }}", "refuses the conversation"),
+        ("{{ strftime_now(messages[0].content) }}" + CHATML, "computes the format of its date"),
     ],
 )
 def test_a_template_without_a_true_boundary_is_refused(template: str, reason: str) -> None:
     with pytest.raises(TutelageError, match=reason):
         encode(TALK, "Frozen.", byte_level(template))
+
+
+@pytest.mark.parametrize("template", [LOUD, FORGETFUL])
+def test_a_template_that_changes_the_answer_is_refused(template: str) -> None:
+    template = template.replace("m.role != 'assistant'", "'Frozen' not in m.content")
+    template = template.replace("upper", "replace('F', 'f')")
+    with pytest.raises(TutelageError, match=r"changes the text of the answer 'Frozen\.'"):
+        encode(TALK, "Frozen.", byte_level(template))
+
+
+@pytest.mark.parametrize("template", [FORCED, DROPS, INSERTS])
+def test_a_thought_that_the_prompt_begins_is_part_of_the_answer(template: str) -> None:
+    tokenizer = byte_level(template)
+    tokenizer.add_tokens(["<think>", "</think>"])
+    prompt, response = encode(TALK, "<think>\nIce.\n</think>\n\nFrozen <|im_end|>.", tokenizer)
+    assert tokenizer.decode(prompt).endswith("<|im_start|>assistant\n<think>\n")
+    assert prompt == encode(TALK, None, tokenizer)[0]
+    assert tokenizer.decode(response) == "Ice.\n</think>\n\nFrozen <|im_end|>.<|im_end|>"
+    assert response[-1] == IM_END == end_token_ids(tokenizer)[0]
+    assert IM_END not in response[:-1], "typed text stays text"
+    text = decode_response(response, tokenizer, (IM_END,))
+    assert text == "<think>\nIce.\n</think>\n\nFrozen <|im_end|>."
+    assert encode(TALK, text, tokenizer) == (prompt, response)
+    assert encode(TALK, "<think>Ice.</think>Frozen.", tokenizer)[0] == prompt
+
+
+def test_an_answer_without_a_thought_may_get_an_empty_one_from_its_template() -> None:
+    tokenizer = byte_level(INSERTS)
+    prompt, response = encode(TALK, "Frozen.", tokenizer)
+    assert tokenizer.decode(prompt + response).endswith("assistant\n<think>\n\n</think>\n\nFrozen.<|im_end|>")
+    assert decode_response(response, tokenizer, (IM_END,)) == "<think>\n\n</think>\n\nFrozen."
+
+
+def test_thoughts_of_earlier_turns_may_be_left_out_and_nothing_else() -> None:
+    tokenizer = byte_level(DROPS)
+    talk = (user("What is rain?")[0], Message("assistant", "<think>\nHm.\n</think>\n\nWater."), *user("And snow?"))
+    asked = render_prompt(talk, tokenizer)
+    assert "Hm." not in asked
+    assert "Water." in asked
+    cut = byte_level(CHATML.replace("for m in messages", "for m in messages[-1:]"))
+    with pytest.raises(TutelageError, match=r"turn 1 \(user\), 'What is rain\?'"):
+        encode(talk, None, cut)
+
+
+def test_a_template_writes_the_date_of_the_run() -> None:
+    tokenizer = byte_level("Today: {{ strftime_now('%d %b %Y') }}\n" + CHATML)
+    with dated(datetime.date(2024, 2, 29)):
+        assert render_prompt(TALK, tokenizer).startswith("Today: 29 Feb 2024\n")
+        with dated(datetime.date(2025, 1, 1)):
+            assert "01 Jan 2025" in render_prompt(TALK, tokenizer)
+        assert "29 Feb 2024" in render_prompt(TALK, tokenizer)
+    assert f"{datetime.date.today():%d %b %Y}" in render_prompt(TALK, tokenizer)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -4,6 +4,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -57,6 +58,25 @@ def test_gold_that_falls_under_a_rising_score_is_found_at_its_peak(noise: float)
 
 def test_gold_and_score_that_fall_together_are_not_hacking() -> None:
     assert not diagnoses.hacking(run(gold__mean=noisy(humped, 0.05, 1), score__mean=noisy(humped, 0.05, 2)))
+
+
+def moving(kl: float, steps: int = 15, planned: int = 15, warmup: int = 0, **more: Sequence[float]) -> RunContent:
+    """A run whose KL ends at `kl`, with the settings of its rate and its steps."""
+    plain = run(kl__reference_k3=[kl] * steps, **more)
+    rows = tuple(row | ({"policy/objective": 0.0} if row["step"] > warmup else {}) for row in plain.metrics)
+    return replace(plain, metrics=rows, config={"settings": {"optimiser": {"lr": 3e-6}, "steps": planned}})
+
+
+def test_a_policy_that_hardly_moves_is_found_and_told_a_rate() -> None:
+    told = diagnoses.distance(moving(0.005))
+    assert "After 15 steps" in told
+    assert "0.005 nats" in told
+    assert "--optimiser.lr, for example to 3e-05 (it is 3e-06)" in told
+    assert not diagnoses.distance(moving(0.06))
+    assert not diagnoses.distance(moving(0.005, planned=100))
+    assert not diagnoses.distance(moving(0.0, warmup=10)), "the critic alone was trained"
+    assert not diagnoses.distance(moving(0.0, groups__dead=[1.0] * 15)), "for another reason"
+    assert not diagnoses.distance(moving(0.0, step__share=[1.0] * 15)), "by a natural step"
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(10.0, 0.0), (0.01, -5.0), (1.0, 1000.0)])

@@ -19,6 +19,7 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.commands import plan
 from tutelage.commands.results import MODEL, TrainingResult
+from tutelage.data.chat_template import dated
 from tutelage.data.formats import LoadedRecords
 from tutelage.data.record_files import Record, fingerprint
 from tutelage.data.records import Preference
@@ -90,6 +91,7 @@ def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[R
         run = own[0] if own else Follower(opening, ranks)
         change = "" if run.finished else resume_libraries(run)
         remark(change if ranks.is_first else "")
+        stack.enter_context(dated(run.date))
         yield run
 
 

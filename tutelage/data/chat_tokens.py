@@ -1,111 +1,24 @@
 """Tokenisation of conversations: boundaries of prompts and responses, and end tokens.
 
-Tokenizers with a chat template use it. Others use the plain form
+Prompt and response are tokenised separately, so the boundary between them is a token boundary by construction, and the
+same in training and sampling. User input is always plain text: a special token spelled out in a message does not become
+that token. Without a chat template a response is a space, the text and the end token.
 
-    System: Be brief.
-    User: What is rain?
-    Assistant: Water that falls from clouds.
-    User: And snow?
-    Assistant:
-
-whose response is a space, the text and the end token. Prompt and response are tokenised separately, so the boundary
-between them is a token boundary by construction, and the same in training and sampling. User input is always plain
-text: a special token spelled out in a message does not become that token.
-
-Tools, calls of tools and their results are shown by the chat template alone. A conversation with any of them is
-refused if the template does not show it; a response covers the calls of its turn.
+The opening with which a chat template begins the answer, such as an open <think>, is part of the prompt's tokens and of
+the answer's text: a decoded response has it, and a response to encode may have it. A response covers the calls of tools
+of its turn.
 """
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.records import AssistantTurn, Message, Messages, message_row, text_only, texts_only, tools_of
+from tutelage.data.chat_template import excerpt, has_template, not_shown, opening, render_prompt, render_turns
+from tutelage.data.records import AssistantTurn, Message, Messages, text_only
 from tutelage.data.tokenizer import CLOSE, END, OPEN, Tokenizer, encode_markup, encode_text, facts
-
-NAMES: Mapping[str, str] = {"system": "System", "user": "User", "assistant": "Assistant"}
-
-STOP_STRINGS = ("\nUser:",)
-"""In the plain form a model may write the next question itself; the response ends where that begins."""
-
-
-def has_template(tokenizer: Tokenizer) -> bool:
-    """Whether the tokenizer has a chat template."""
-    return bool(getattr(tokenizer, "chat_template", None))
-
-
-def stop_strings(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Strings that end a sampled response, in addition to the end tokens."""
-    return () if has_template(tokenizer) else STOP_STRINGS
-
-
-# Prompt and response as text -----------------------------------------------------------------------------------------
-
-
-def render_prompt(messages: Messages, tokenizer: Tokenizer, *, thinking: bool = False) -> str:
-    """Render the conversation as text up to the assistant's turn; "" without messages. `thinking`: the turn begins with
-    a chain of thought.
-
-    Raises TutelageError if the last message is the assistant's or the chat template refuses the conversation.
-    """
-    if not messages:
-        return ""
-    if messages[-1].role == "assistant":
-        raise TutelageError("The conversation ends with an assistant turn, so there is nothing to answer.")
-    if has_template(tokenizer):
-        prompt = _through_template(messages, tokenizer, add_generation_prompt=True, thinking=thinking)
-        _check_shown(messages, prompt, tokenizer, thinking)
-        return prompt
-    turns = texts_only(messages, "a tokenizer without a chat template")
-    return "".join(f"{NAMES[turn['role']]}: {turn['content']}\n" for turn in turns) + "Assistant:"
-
-
-def _through_template(
-    messages: Messages, tokenizer: Tokenizer, *, add_generation_prompt: bool, thinking: bool = False
-) -> str:
-    tools = [json.loads(schema) for schema in tools_of(messages)]
-    try:
-        return tokenizer.apply_chat_template(
-            [message_row(turn) for turn in messages],
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            enable_thinking=thinking,  # for templates that otherwise leave room for a chain of thought
-            **({"tools": tools} if tools else {}),
-        )
-    except Exception as error:  # templates are programs that may raise anything
-        roles = ", ".join(turn.role for turn in messages)
-        raise TutelageError(f"The chat template refuses a conversation of the turns {roles}: {error}") from error
-
-
-def _check_shown(messages: Messages, prompt: str, tokenizer: Tokenizer, thinking: bool) -> None:
-    """Raise TutelageError if the chat template writes the same prompt without the tools, the calls or the results."""
-    without = {
-        "tools": tuple(replace(turn, tools=()) for turn in messages),
-        "calls of tools": tuple(replace(turn, calls=()) for turn in messages),
-        "results of tools": tuple(replace(turn, content="") if turn.role == "tool" else turn for turn in messages),
-    }
-    for what, others in without.items():
-        if others == messages:
-            continue
-        try:
-            rendered = _through_template(others, tokenizer, add_generation_prompt=True, thinking=thinking)
-        except TutelageError:  # it refuses a call without its result, or the reverse, so it reads both
-            continue
-        if rendered == prompt:
-            raise _not_shown(what, tokenizer)
-
-
-def _not_shown(what: str, tokenizer: Tokenizer) -> TutelageError:
-    named = getattr(tokenizer, "name_or_path", "") or "the tokenizer"
-    return TutelageError(
-        f"The chat template of {named} does not show {what}: the model would not see what the data holds. Choose a "
-        "model whose chat template does, or give the tokenizer such a chat_template."
-    )
-
 
 # Prompt and response as tokens ---------------------------------------------------------------------------------------
 
@@ -141,42 +54,65 @@ def _encode_through_template(
     prompt = render_prompt(hidden, tokenizer, thinking=answer is not None and bool(answer.thinking))
     if answer is None:
         return guard.encode(prompt), []
-    answer = guard.hide_in(answer)
-    if answer.is_text:
-        body, ending = _split_answer(prompt, hidden, answer.content, tokenizer)
-        return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
-    return guard.encode(prompt), guard.encode_turn(_answer_turn(prompt, hidden, answer, tokenizer))
+    if not answer.is_text:
+        turn = _answer_turn(prompt, hidden, guard.hide_in(answer), tokenizer)
+        return guard.encode(prompt), guard.encode_turn(turn)
+    begun = opening(tokenizer)
+    tag, text = begun.rstrip(), answer.content.lstrip()
+    if begun and text.startswith(tag):
+        body = guard.hide(text.removeprefix(tag).removeprefix(begun.removeprefix(tag)))
+        ending = _answered(hidden, body, tokenizer).partition(END)[2]
+    else:
+        body, ending = _split_answer(prompt, hidden, guard.hide(answer.content), tokenizer)
+    return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
 
 
 def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:
     """(template text after the prompt up to the end of the response, template text after the response)."""
-    turn = _after_prompt(prompt, conversation, Message("assistant", answer + END), tokenizer)
-    body, _, ending = turn.partition(END)
-    if answer.strip() not in body or END not in turn:
+    whole = _answered(conversation, answer, tokenizer)
+    if not whole.startswith(prompt) and (begun := opening(tokenizer).strip()):
         raise TutelageError(
-            f"The chat template changes the text of the answer {answer[:40]!r}, so it cannot be trained on as written; "
-            "give the tokenizer a chat_template that writes the content as it is."
+            f"The chat template begins the answer in the prompt with {begun}, and the answer {excerpt(answer)} does "
+            f"not: write it as {begun}…</{begun[1:]}…, or give the tokenizer a chat_template without {begun}."
         )
+    body, _, ending = _after_prompt(prompt, whole).partition(END)
+    if answer.strip() not in body:
+        raise _changed(answer)
     return body, ending
+
+
+def _answered(conversation: Messages, answer: str, tokenizer: Tokenizer) -> str:
+    """What the template writes for an answered conversation, with END after the text of the answer."""
+    turn = Message("assistant", answer + END)
+    whole = render_turns((*conversation, turn), tokenizer, add_generation_prompt=False)
+    if END not in whole:
+        raise _changed(answer)
+    return whole
+
+
+def _changed(answer: str) -> TutelageError:
+    return TutelageError(
+        f"The chat template changes the text of the answer {excerpt(answer)}, so it cannot be trained on as written; "
+        "give the tokenizer a chat_template that writes the content as it is."
+    )
 
 
 def _answer_turn(prompt: str, conversation: Messages, answer: Message, tokenizer: Tokenizer) -> str:
     """Template text after the prompt: a turn with calls or thinking, and what ends it."""
-    turn = _after_prompt(prompt, conversation, answer, tokenizer)
+    thinking = bool(answer.thinking)
+    whole = render_turns((*conversation, answer), tokenizer, add_generation_prompt=False, thinking=thinking)
+    turn = _after_prompt(prompt, whole)
     parts = {"calls of tools": [call.name for call in answer.calls], "thinking": [answer.thinking.strip()]}
     for what, texts in parts.items():
         if any(text not in turn for text in texts):
-            raise _not_shown(what, tokenizer)
+            raise not_shown(what, tokenizer)
     if answer.content.strip() not in turn:
-        raise _not_shown("the text of an answer beside its calls or thinking", tokenizer)
+        raise not_shown("the text of an answer beside its calls or thinking", tokenizer)
     return turn
 
 
-def _after_prompt(prompt: str, conversation: Messages, answer: Message, tokenizer: Tokenizer) -> str:
-    """Template text after the prompt of a conversation with this answer."""
-    whole = _through_template(
-        (*conversation, answer), tokenizer, add_generation_prompt=False, thinking=bool(answer.thinking)
-    )
+def _after_prompt(prompt: str, whole: str) -> str:
+    """Template text of an answered conversation after that of its prompt."""
     if not whole.startswith(prompt):
         same = next((i for i, (a, b) in enumerate(zip(whole, prompt, strict=False)) if a != b), len(whole))
         raise TutelageError(
@@ -319,7 +255,7 @@ def end_token_ids(tokenizer: Tokenizer, generation_config: GenerationConfig | No
     """
     ids: list[int] = []
     if has_template(tokenizer):
-        ids.append(encode((Message("user", "a"),), "b", tokenizer)[1][-1])
+        ids.append(encode((Message("user", "a"),), f"{opening(tokenizer)}b", tokenizer)[1][-1])
     if tokenizer.eos_token_id is not None:
         ids.append(tokenizer.eos_token_id)
     configured = generation_config.eos_token_id if generation_config is not None else None
@@ -328,14 +264,15 @@ def end_token_ids(tokenizer: Tokenizer, generation_config: GenerationConfig | No
 
 
 def decode_response(ids: Sequence[int], tokenizer: Tokenizer, end_ids: Iterable[int]) -> str:
-    """Text of a response up to the first end token, without surrounding white space, which differs between templates.
+    """Text of a response up to the first end token, from the `opening` of the chat template on, without surrounding
+    white space, which differs between templates.
 
     Inverse of `encode` for texts without surrounding white space that the tokenizer does not change.
     """
     ends = set(end_ids)
     length = next((index for index, token in enumerate(ids) if token in ends), len(ids))
     text = tokenizer.decode(list(ids[:length]), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return text.strip()
+    return (opening(tokenizer) + text).strip()
 
 
 # Length --------------------------------------------------------------------------------------------------------------

@@ -37,13 +37,7 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
 
     def apply_chat_template(
-        self,
-        conversation: list[dict[str, object]],
-        *,
-        tools: list[dict[str, object]] | None = ...,
-        tokenize: bool,
-        add_generation_prompt: bool,
-        enable_thinking: bool,
+        self, conversation: list[dict[str, Any]], *, tokenize: bool, enable_thinking: bool, **template: Any
     ) -> str: ...
 
 
@@ -137,13 +131,13 @@ def _byte_alphabet() -> dict[str, int]:
 class TextStream:
     """Decodes tokens piece by piece, up to the first stop string.
 
-    The pieces concatenate to the text of the whole completion: with `strips`, that of `engines.sampling.text_of`.
-    White space at the end and a possible prefix of a stop string are held back until they are known to belong to the
-    text.
+    The pieces concatenate to the text of the whole completion: with `strips` and the `opening` of the chat template,
+    that of `engines.sampling.text_of`. White space at the end and a possible prefix of a stop string are held back
+    until they are known to belong to the text.
     """
 
-    def __init__(self, tokenizer: Any, stop: Sequence[str] = (), *, strips: bool = False) -> None:
-        self.tokenizer, self.stop, self.strips = tokenizer, tuple(stop), strips
+    def __init__(self, tokenizer: Any, stop: Sequence[str] = (), *, strips: bool = False, opening: str = "") -> None:
+        self.tokenizer, self.stop, self.strips, self.opening = tokenizer, tuple(stop), strips, opening
         self.tokens: list[int] = []
         self.found: str | None = None
         """Stop string that ended the text."""
@@ -191,6 +185,7 @@ class TextStream:
         return self._stripped(self._text[: len(self._text) - held])
 
     def _stripped(self, text: str) -> str:
+        text = self.opening + text
         return text.strip() if self.strips else text
 
     def _release(self, text: str) -> str:

@@ -19,6 +19,7 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
+from tutelage.data.chat_template import opening
 from tutelage.data.chat_tokens import decode_response, pad_token_id
 from tutelage.engines.device_memory import available_memory
 from tutelage.engines.interface import Decoder, Decoders, OnToken, PromptBatch, PromptTokens
@@ -248,7 +249,8 @@ def text_of(tokens: Sequence[int], tokenizer: Any, end_ids: Sequence[int], stop:
     end = next((index for index, token in enumerate(tokens) if token in end_ids), len(tokens))
     # a stop string may begin or end with white space, so white space is stripped after the search
     text = plain_text(tokens[:end], tokenizer)
-    return text[: min((at for at in map(text.find, stop) if at >= 0), default=None)].strip()
+    text = text[: min((at for at in map(text.find, stop) if at >= 0), default=None)]
+    return (opening(tokenizer) + text).strip()
 
 
 def plain_text(tokens: Sequence[int], tokenizer: Any) -> str:

@@ -17,7 +17,7 @@ from gguf import GGUFWriter, TokenType
 from tokenizers import Regex, pre_tokenizers
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_tokens import has_template
+from tutelage.data.chat_template import has_template
 
 log = logging.getLogger(__name__)
 

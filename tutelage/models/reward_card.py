@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_tokens import encode, end_token_ids, has_template, render_prompt
+from tutelage.data.chat_template import has_template, render_prompt
+from tutelage.data.chat_tokens import encode, end_token_ids
 from tutelage.data.records import Message, Messages
 
 log = logging.getLogger(__name__)

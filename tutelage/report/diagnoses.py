@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from math import isfinite, isnan, nan, sqrt
 from statistics import fmean
 
+from tutelage.base.nouns import counted
 from tutelage.base.number_text import number, percent
 from tutelage.report.figures.plots import smoothed
-from tutelage.report.folders import RunContent
+from tutelage.report.folders import RunContent, settings_of
 from tutelage.report.json_files import interval
 from tutelage.report.json_files import number as number_in
 
@@ -23,6 +24,7 @@ LONGER, SHORTER = 1.75, 0.5  # final over initial length
 ENDING = 0.8  # minimum share of completions that end by themselves
 CLIPPED = 0.4  # share of clipped tokens
 JUMP_FACTOR, JUMP_NATS = 2.0, 5.0  # growth of the KL between two steps
+MOVED = 0.05  # nats per completion; √(KL / 2) bounds the share of completions that another policy draws differently
 DEAD = 0.5  # share of prompts whose completions all have the same score
 CONSTANT = 1e-6  # relative standard deviation of the scores of a step
 DIVERGED = 3.0  # final value loss over the minimum of its running average
@@ -156,6 +158,34 @@ def leaping(run: RunContent) -> str:
         if after - before > JUMP_NATS and after > JUMP_FACTOR * before:
             return f"The KL jumped from {number(before)} to {number(after)} nats at step {step:.0f}."
     return ""
+
+
+def distance(run: RunContent) -> str:
+    """The distance from the reference: a jump, or a policy that hardly moves."""
+    return leaping(run) or still(run)
+
+
+def still(run: RunContent) -> str:
+    """A policy that hardly moves: see `hardly_moved`. Steps without an update of the policy do not count."""
+    moves = [row for row in run.metrics if "policy/objective" in row]
+    settings = settings_of(run)
+    rate, planned = number_in(settings, "optimiser.lr"), number_in(settings, "steps")
+    _, kl = finite(run, "kl/reference_k3")
+    by_rate = not any("step/share" in row for row in moves)
+    if len(moves) < SHORTEST or not (rate and planned and kl and by_rate) or constant_score(run) or dead_groups(run):
+        return ""
+    return hardly_moved(closing(kl), len(moves), planned - (len(run.metrics) - len(moves)), rate)
+
+
+def hardly_moved(kl: float, steps: int, total: float, rate: float) -> str:
+    """A policy that is, after `steps` of `total` steps, `kl` nats per completion from the reference, and at this pace
+    will be nearer than `MOVED` at the end: at a constant gradient the KL grows with the square of the steps."""
+    if kl * (total / steps) ** 2 >= MOVED:
+        return ""
+    return (
+        f"After {counted(steps, 'step')} the policy is {max(kl, 0.0):.2g} nats per completion from the reference: it"
+        f" hardly moves at this rate. Raise --optimiser.lr, for example to {10 * rate:g} (it is {rate:g})."
+    )
 
 
 def clipping(run: RunContent) -> str:

@@ -115,8 +115,8 @@ IMPROVE = (
         "nats per completion",
         (Curve("kl/reference", "KL", colour=3),),
         healthy="It begins at 0, grows, and levels off where penalty and score are in balance.",
-        alarming="A jump, or unlimited growth: the policy is drifting away from fluent language.",
-        diagnose=diagnoses.leaping,
+        alarming="A jump, or unlimited growth: the policy drifts away from fluent language. At 0 it does not move.",
+        diagnose=diagnoses.distance,
     ),
     Panel(
         "Entropy",

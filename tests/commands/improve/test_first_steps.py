@@ -124,7 +124,7 @@ def test_a_part_that_never_varies_is_named_once(run):
 def remarks(*dead: dict[str, float]) -> list[str]:
     """What is remarked on parts whose answers to a prompt were alike for these shares of the prompts, step by step."""
     lines: list[str] = []
-    first = FirstSteps(recipe_named("grpo"), SHORT, len(dead))
+    first = FirstSteps(recipe_named("grpo"), SHORT, len(dead), 1e-3)
     with collected(lines):
         for index, shares in enumerate(dead, 1):
             metrics = {f"score/{name}/dead": share for name, share in shares.items()}
@@ -142,6 +142,35 @@ def test_a_part_that_varied_once_is_not_named():
     assert remarks(*[{"format": 1.0}] * PART_STEPS, {"format": 0.99}) != []
     assert remarks(*[{"format": 1.0}] * (PART_STEPS - 1), *[{"format": 0.99}] * 9) == []
     assert remarks(*[{"format": 1.0}] * (PART_STEPS - 1)) == []
+
+
+def distances(kl: float, steps: int, *changes: str, name: str = "grpo", dead: float = 0.0) -> list[str]:
+    """What is remarked on a run of some steps whose KL grows with their square, to `kl` in step 10."""
+    lines: list[str] = []
+    first = FirstSteps(override(recipe_named(name), changes), SHORT, steps, 3e-6)
+    with collected(lines):
+        for index in range(1, steps + 1):
+            metrics = {"kl/reference_k3": kl * (index / PART_STEPS) ** 2, "groups/dead": dead, "score/mean": 0.0}
+            first.look(Step(index, metrics))
+    return lines
+
+
+def test_a_policy_that_hardly_moves_is_told_a_larger_rate_once():
+    (line,) = distances(0.005, 15)
+    assert "After 10 steps the policy is 0.005 nats" in line
+    assert "--optimiser.lr, for example to 3e-05 (it is 3e-06)" in line
+
+
+def test_a_policy_that_moves_or_will_move_is_told_nothing():
+    assert distances(0.06, 12) == []
+    assert distances(0.005, 100) == [], "a hundred times as far at its end"
+    assert distances(0.0, 9) == [], "too short"
+
+
+def test_a_policy_that_has_no_reason_or_no_rate_to_move_is_told_no_rate():
+    assert distances(0.0, 15, dead=0.9) == []
+    assert distances(0.0, 15, name="trpo") == []
+    assert distances(0.0, 15, "critic.warmup=10", name="ppo") == []
 
 
 class Sample:
@@ -174,7 +203,7 @@ class Sample:
 def test_the_warning_names_the_cause_of_most_groups(caplog, kinds, share, cause):
     each = [kind for kind, count in kinds.items() for _ in range(count)]
     texts = [("p", "alike" if kind == "same" else str(n)) for kind in each for n in range(2)]
-    first = FirstSteps(override(recipe_named("grpo"), ("shaping.missing_end=-1",)), SHORT, 9)
+    first = FirstSteps(override(recipe_named("grpo"), ("shaping.missing_end=-1",)), SHORT, 9, 1e-3)
     for index in range(1, 4):
         first.look(Step(index, {}, Sample(each), tuple(texts), SimpleNamespace(shaping={})))
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -185,7 +214,7 @@ def test_the_warning_names_the_cause_of_most_groups(caplog, kinds, share, cause)
 
 
 def test_answers_that_are_cut_keep_their_scores_where_the_settings_say_so(caplog):
-    first = FirstSteps(override(recipe_named("grpo"), ("shaping.missing_end=none",)), SHORT, 9)
+    first = FirstSteps(override(recipe_named("grpo"), ("shaping.missing_end=none",)), SHORT, 9, 1e-3)
     texts, lines = (("p", "a"), ("p", "b")) * 2, []
     with collected(lines):
         for index in range(1, 4):

@@ -1,5 +1,6 @@
 """The run directory: complete files are never lost, and partial files are never read."""
 
+import datetime
 import errno
 import json
 import os
@@ -83,6 +84,17 @@ def test_the_config_records_the_run(tmp_path: Path) -> None:
     assert {"tutelage", "torch", "transformers"} <= set(config["versions"])
     assert config["revision"] is None or len(config["revision"].rstrip("+")) == 40
     assert config["command"]
+
+
+def test_a_resumed_run_keeps_its_date(tmp_path: Path) -> None:
+    Run.open(tmp_path / "r", Settings()).close()
+    config = tmp_path / "r" / "config.json"
+    content = json.loads(config.read_text())
+    assert content["date"] == f"{datetime.date.today()}"
+    config.write_text(json.dumps(content | {"date": "2024-02-29"}))
+    with Run.open(tmp_path / "r", Settings(), resume=True) as run:
+        assert run.date == datetime.date(2024, 2, 29)
+    assert json.loads(config.read_text())["date"] == "2024-02-29"
 
 
 def test_each_line_is_on_disk_when_it_is_logged(tmp_path: Path) -> None:

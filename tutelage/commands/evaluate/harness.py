@@ -23,7 +23,8 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat_tokens import has_template, pad_token_id
+from tutelage.data.chat_template import apply_template, has_template
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.plans.token_budget import CHUNK_ELEMENTS
 from tutelage.models.policy import Policy
@@ -156,13 +157,12 @@ class PolicyLM(TemplateLM):
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Format a conversation with the tokenizer's chat template."""
-        text: str = self.tokenizer.apply_chat_template(
+        return apply_template(
             chat_history,
-            tokenize=False,
+            self.tokenizer,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=not add_generation_prompt,
         )
-        return text
 
     @torch.no_grad()
     def _loglikelihood_tokens(

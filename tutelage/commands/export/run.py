@@ -17,7 +17,7 @@ from tutelage.commands.export.translation import PromptSizes, Settings, Trainer,
 from tutelage.commands.export.verl import VERL
 from tutelage.commands.runs import announce
 from tutelage.core.shaping import ScoreShaping
-from tutelage.data.chat_tokens import has_template
+from tutelage.data.chat_template import has_template
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
 from tutelage.models.backbone import is_adapter, load_tokenizer

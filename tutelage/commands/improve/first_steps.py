@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tutelage.algorithms.recipe import Recipe
+from tutelage.algorithms.recipe import GradientSteps, Recipe
 from tutelage.base import config
 from tutelage.base.nouns import counted
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.shaping import ScoreShaping
+from tutelage.report.diagnoses import hardly_moved
 from tutelage.train.learner import Step
 
 log = logging.getLogger(__name__)
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 STEPS = 3
 """Steps before the warning that most groups have no signal."""
 PART_STEPS = 10
-"""Steps before the remark on parts of the reward that never distinguished completions."""
+"""Steps before the remarks on parts of the reward that never distinguished completions and on a still policy."""
 MOST = 0.5
 
 CUT, CONSTANT, REPEATED, EQUAL = "cut", "constant", "repeated", "equal"
@@ -32,11 +33,13 @@ class FirstSteps:
     warning, if on average more than half of the prompts had completions with equal shaped scores (with one completion
     per prompt: if all completions of a step had), with the cause and the settings that change it. After `PART_STEPS`
     steps a remark on the parts of the reward that gave all completions of each prompt the same score in every one of
-    them, unless the warning has mentioned it.
+    them, unless the warning has mentioned it; and, if the completions differ in score, on a policy that hardly moves at
+    the learning rate `rate`.
     """
 
-    def __init__(self, recipe: Recipe, sampling: config.Sampling, total: int) -> None:
+    def __init__(self, recipe: Recipe, sampling: config.Sampling, total: int, rate: float) -> None:
         self._recipe, self._sampling, self._last = recipe, sampling, min(STEPS, total)
+        self._total, self._rate = total, rate
         self._dead: list[float] = []
         self._causes: Counter[str] = Counter()
         self._parts = _ConstantParts()
@@ -48,6 +51,17 @@ class FirstSteps:
             self._look_at_scores(step, step.sample)
         if self._parts.steps == PART_STEPS and self._parts.names:
             log.info(self._of_parts())
+        if text := self._of_distance(step):
+            log.info(text)
+
+    def _of_distance(self, step: Step) -> str:
+        """A remark in the step after the first `PART_STEPS` updates of the policy by its rate; "" elsewhere."""
+        warmup = self._recipe.critic.warmup if self._recipe.critic is not None else 0
+        kl, dead = step.metrics.get("kl/reference_k3"), step.metrics.get("groups/dead", 0.0)
+        by_rate = isinstance(self._recipe.update, GradientSteps)
+        if kl is None or dead > MOST or not by_rate or step.index != warmup + PART_STEPS:
+            return ""
+        return hardly_moved(kl, PART_STEPS, self._total - warmup, self._rate)
 
     def _look_at_scores(self, step: Step, sample: ScoredRollout) -> None:
         instead = self._replacement(step)

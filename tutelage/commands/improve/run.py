@@ -178,7 +178,7 @@ def _watched(settings: ImproveSettings) -> dict[str, str]:
 def _look(settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward) -> Callable[[Step], dict[str, float]]:
     """Return the callback of a step: writes samples, remarks on the first steps, and returns the metrics of the
     reward."""
-    first = FirstSteps(recipe, settings.sampling, settings.steps)
+    first = FirstSteps(recipe, settings.sampling, settings.steps, settings.optimiser.peak)
 
     def look(step: Step) -> dict[str, float]:
         first.look(step)

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_tokens import encode, stop_strings
+from tutelage.data.chat_template import opening, stop_strings
+from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Message, Messages
 from tutelage.data.tokenizer import TextStream
 from tutelage.models.policy import Policy
@@ -24,7 +25,7 @@ def reply(
     """
     tokens = _fitting(policy, messages, sampling.max_new_tokens)
     sampling = replace(sampling, stop=(*sampling.stop, *stop_strings(policy.tokenizer)))
-    text, written = TextStream(policy.tokenizer, sampling.stop, strips=True), ""
+    text, written = TextStream(policy.tokenizer, sampling.stop, strips=True, opening=opening(policy.tokenizer)), ""
 
     def say(piece: str) -> None:
         nonlocal written

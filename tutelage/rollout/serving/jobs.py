@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
+from tutelage.data.chat_template import opening
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.tokenizer import TextStream
 from tutelage.engines.interface import Decoders, PromptBatch
@@ -112,7 +113,8 @@ class Line:
 
     def __init__(self, ticket: Ticket, job: Generation, index: int, tokenizer: Any, version: Version) -> None:
         self.ticket, self.job, self.index, self.version = ticket, job, index, version
-        self.text = TextStream(tokenizer, job.sampling.stop, strips=job.strips)
+        begun = opening(tokenizer) if job.strips else ""
+        self.text = TextStream(tokenizer, job.sampling.stop, strips=job.strips, opening=begun)
         self.uniforms = uniforms([row_seed(job.seed, job.name, index)], job.sampling.max_new_tokens)[0]
         self.distribution = replace(job.sampling, max_new_tokens=1, stop=())
         """Settings that affect the distribution of the next token."""

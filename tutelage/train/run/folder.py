@@ -1,6 +1,6 @@
 """Run directory: the output of a training command, from which it can resume.
 
-    config.json      format, settings, versions, git revision, seed, command, a fingerprint of the data
+    config.json      format, settings, versions, git revision, seed, date, command, a fingerprint of the data
     metrics.jsonl    one object per step: {"step", "seconds", ...}
     samples.jsonl    {"step", "prompt", "completion", ...}
     checkpoints/     step-N, written atomically
@@ -11,6 +11,7 @@
 the others use a `Follower`.
 """
 
+import datetime
 import json
 import math
 import os
@@ -53,6 +54,8 @@ class Run:
         self._trackers: list[Tracker] = []
         if not self.finished:
             checkpoints.set_damaged_aside()
+        self.date = _date(path)
+        """Date on which the run began, which chat templates write."""
         latest = checkpoints.latest()
         reached = step_of(latest) if latest else -1
         self.start = max(0, reached)
@@ -267,6 +270,11 @@ def _left_at_once(path: Path) -> bool:
     )
 
 
+def _date(path: Path) -> datetime.date:
+    stored = json.loads((path / "config.json").read_text(encoding="utf-8")).get("date")
+    return datetime.date.fromisoformat(stored) if stored else datetime.date.today()
+
+
 def _description(settings: object) -> dict[str, object]:
     versions = {"python": platform.python_version(), "tutelage": __version__}
     for package in ("torch", "transformers", "peft", "numpy"):
@@ -278,6 +286,7 @@ def _description(settings: object) -> dict[str, object]:
         "versions": versions,
         "revision": _revision(),
         "seed": getattr(settings, "seed", None),
+        "date": datetime.date.today().isoformat(),
         "command": _command(),
     }
 

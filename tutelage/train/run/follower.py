@@ -1,5 +1,6 @@
 """Run directory for ranks that do not write it."""
 
+import datetime
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,12 @@ class Opening:
     last: dict[str, Any]
     finished: bool
     latest: Path | None
+    date: datetime.date
 
     @classmethod
     def of(cls, run: Run) -> Self:
         """State of a newly opened run."""
-        return cls(run.path, run.start, run.last, run.finished, run.latest())
+        return cls(run.path, run.start, run.last, run.finished, run.latest(), run.date)
 
 
 class Follower(Run):
@@ -34,7 +36,7 @@ class Follower(Run):
 
     def __init__(self, opening: Opening, ranks: Ranks) -> None:
         self.path, self.start, self.last, self.ranks = opening.path, opening.start, opening.last, ranks
-        self._opening = opening
+        self.date, self._opening = opening.date, opening
 
     @property
     def finished(self) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from tutelage.base.nouns import counted
-from tutelage.data.chat_tokens import encode, stop_strings
+from tutelage.data.chat_template import stop_strings
+from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Messages
 from tutelage.data.tokenizer import encode_text, facts, token_bytes
 from tutelage.engines.sampling import StopCondition
