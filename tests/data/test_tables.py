@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from offenders import for_each
 
 from tutelage.base.errors import TutelageError
+from tutelage.data import tables
 from tutelage.data.readers import TableRow
 from tutelage.data.tables import is_rows, name_rows, parse_hub_name, read_table, table_of
 
@@ -122,6 +123,22 @@ def test_broken_lines_are_named_and_the_others_read(tmp_path: Path) -> None:
         ("line 4", "a text instead of an object"),
         ("line 6", "not valid JSON"),
     ]
+
+
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_a_large_file_is_parsed_row_by_row_and_reads_the_same(
+    end: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"\xef\xbb\xbf" + lines(ROWS[:2]) + b"\n\n{broken\n[]\n" + lines([*ROWS[2:], {"level": 3}]) + end
+    path = write(tmp_path, "rows.jsonl", content)
+    whole = read_table(path)
+    monkeypatch.setattr(tables, "MOST_IN_MEMORY", 9)
+    table = read_table(path)
+    assert not isinstance(table.rows, tuple)
+    assert tuple(table.rows) == whole.rows == table.rows[:]
+    assert [row.where for row in table.rows] == ["line 1", "line 2", "line 6", "line 7"]
+    assert (table.broken, table.columns) == (whole.broken, whole.columns)
+    assert table.sample(2).rows == (whole.rows[0], whole.rows[2])
 
 
 def test_csv_rows_of_another_width_are_named(tmp_path: Path) -> None:

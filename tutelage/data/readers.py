@@ -1,14 +1,16 @@
 """Parsers of files into rows, by kind."""
 
+import codecs
 import csv
 import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, overload
 
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
@@ -43,7 +45,7 @@ class RowPlace(str):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TableRow:
     """One row. `where` is a `RowPlace`, or a text for several places."""
 
@@ -79,20 +81,25 @@ def _decode(name: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise TutelageError(
-            Sentence(
-                "%(name)s is not UTF-8 (line %(line)s, byte %(byte)s); save it as UTF-8.",
-                name=name,
-                line=str(line),
-                byte=str(error.start),
-            )
-        ) from error
+        raise _not_utf8(name, content.count(b"\n", 0, error.start) + 1, error.start) from error
+
+
+def _not_utf8(name: str, line: int, byte: int) -> TutelageError:
+    return TutelageError(
+        Sentence(
+            "%(name)s is not UTF-8 (line %(line)s, byte %(byte)s); save it as UTF-8.",
+            name=name,
+            line=str(line),
+            byte=str(byte),
+        )
+    )
 
 
 def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
     """Parse an array of objects, an object with one list of objects, or, regardless of the name, one object per
     line."""
+    if has_lines_of_json(name, content):
+        return _json_lines(_lines(name, content))
     text = _decode(name, content)
     try:
         whole = json.loads(text)
@@ -101,10 +108,10 @@ def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
     except ValueError as error:  # includes JSONDecodeError, and numbers of more than 4,300 digits
         by_lines = text.lstrip().startswith("{") and "Extra data" in str(error)
         if by_lines or kind_of(name) != ".json":
-            return _json_lines(text)
+            return _json_lines(_lines(name, content))
         raise TutelageError(_no_json(name, error)) from error
     if isinstance(whole, dict) and kind_of(name) != ".json":
-        return _json_lines(text)
+        return _json_lines(_lines(name, content))
     return _json_rows(_the_list(name, whole))
 
 
@@ -150,14 +157,75 @@ def _the_list(name: str, whole: object) -> list[object]:
     )
 
 
+class LinesOfJson(Sequence[TableRow]):
+    """Rows of a file with one object per line, parsed at every access, so that only the bytes of the file are kept."""
+
+    def __init__(self, content: bytes, starts: "array[int]", numbers: "array[int]") -> None:
+        self._content, self._starts, self._numbers = content, starts, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> TableRow: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[TableRow, ...]: ...
+    def __getitem__(self, place: int | slice) -> TableRow | tuple[TableRow, ...]:
+        if isinstance(place, slice):
+            return tuple(self[number] for number in range(*place.indices(len(self))))
+        start = self._starts[place]
+        line = self._content[start : self._content.find(b"\n", start) + 1 or None]
+        return TableRow(RowPlace("line", self._numbers[place]), json.loads(line))
+
+
+def lines_of_json(name: str, content: bytes) -> tuple[LinesOfJson, tuple[BrokenRow, ...], tuple[str, ...]]:
+    """(rows, broken rows, columns) of a file with one object per line."""
+    starts, numbers = array("q"), array("q")
+    broken: list[BrokenRow] = []
+    columns: dict[str, None] = {}
+    begin = 3 if content.startswith(codecs.BOM_UTF8) else 0
+    for number, line in enumerate(_lines(name, content), 1):
+        for row in _json_lines([line]):
+            if isinstance(row, TableRow):
+                starts.append(begin)
+                numbers.append(number)
+                columns.update(dict.fromkeys(row.values))
+            else:
+                broken.append(BrokenRow(RowPlace("line", number), row.reason))
+        begin = content.find(b"\n", begin) + 1
+    return LinesOfJson(content, starts, numbers), tuple(broken), tuple(columns)
+
+
 def _json_rows(items: list[object]) -> Iterator[TableRow | BrokenRow]:
     for number, item in enumerate(items, 1):
         yield _json_row(RowPlace("row", number), item)
 
 
-def _json_lines(text: str) -> Iterator[TableRow | BrokenRow]:
-    # Not splitlines(), which would also split at U+2028 inside JSON strings.
-    for number, line in enumerate(text.split("\n"), 1):
+def has_lines_of_json(name: str, content: bytes) -> bool:
+    """Whether the file has one object per line, by its name and its first line."""
+    return kind_of(name) in (".jsonl", ".ndjson") and _is_object(content.partition(b"\n")[0])
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line.removeprefix(codecs.BOM_UTF8)), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _lines(name: str, content: bytes) -> Iterator[str]:
+    """Lines of a text, decoded one at a time. Only a line feed ends a line: JSON strings may contain U+2028."""
+    start = 0
+    for number, line in enumerate(io.BytesIO(content), 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(name, number, start + error.start) from error
+        start += len(line)
+
+
+def _json_lines(lines: Iterable[str]) -> Iterator[TableRow | BrokenRow]:
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:

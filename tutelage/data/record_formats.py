@@ -100,11 +100,15 @@ def remarks(table: Table, read: Collection[str]) -> tuple[str, ...]:
     """Remarks on the own columns of a prompt file: those kept, and those with values that JSON cannot represent."""
     own = [column for column in table.columns if is_own(column, read)]
     sentences = [f"own columns, for rewards: {', '.join(own)}"] if own else []
-    for column in own:
-        lost = [row.where for row in table.rows if not _is_json(row.values.get(column))]
-        if lost:
+    lost: dict[str, list[str]] = {column: [] for column in own}
+    for row in table.rows if own else ():
+        for column in own:
+            if not _is_json(row.values.get(column)):
+                lost[column].append(row.where)
+    for column, places in lost.items():
+        if places:
             sentences.append(
-                f"null in place of {counted(len(lost), 'value')} of {column} that JSON cannot hold ({lost[0]}, …)"
+                f"null in place of {counted(len(places), 'value')} of {column} that JSON cannot hold ({places[0]}, …)"
             )
     return tuple(sentences)
 

@@ -26,7 +26,7 @@ WRITTEN: tuple[StudyRows, ...] = ("live", "corrections")
 """Rows with text written or continued by raters."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """Call of a tool by the assistant. `arguments` is a JSON object as text."""
 
@@ -35,7 +35,7 @@ class ToolCall:
     id: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """Turn of a conversation.
 
@@ -166,7 +166,7 @@ class CompletionRecord:
     finished: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Demonstration:
     """Conversation and completion to imitate. Without messages it is plain text to continue (pretraining). `weight`
     scales the loss of its tokens."""
@@ -202,7 +202,7 @@ class Judgement:
     created: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Preference:
     """Preference pair for training. `p_chosen` is the probability that `chosen` is better (1 for a hard label, 0.5
     for a tie), `weight` scales the row's loss, `margin` is the target score difference (nats)."""
@@ -232,7 +232,7 @@ def _beside_text(message: Message) -> tuple[str, ...]:
     return () if message.is_text else (json.dumps([message_row(message), *message.tools], ensure_ascii=True),)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class UnpairedAnswer:
     """Completion with a binary label, good or bad."""
 

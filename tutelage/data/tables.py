@@ -14,8 +14,9 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from tutelage.data.readers import (
     BrokenRow,
     RowPlace,
     TableRow,
+    has_lines_of_json,
     kind_of,
+    lines_of_json,
     most_unfolded,
     read_parquet,
     too_large,
@@ -71,17 +74,28 @@ READS = f"{', '.join(READERS)} (.gz)"
 """Supported file extensions; each may be followed by .gz."""
 
 
+MOST_IN_MEMORY = 8 << 20
+"""Bytes of a file above which rows with one object per line are parsed when they are read, and not kept."""
+
+
 @dataclass(frozen=True)
 class Table:
     """All rows of one source, in order. `columns` are in order of first appearance."""
 
     source: str
-    rows: tuple[TableRow, ...]
+    rows: Sequence[TableRow]
     broken: tuple[BrokenRow, ...]
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(column for row in self.rows for column in row.values))
+
+    def sample(self, most: int) -> "Table":
+        """At most this many rows, evenly spaced, with all of the columns."""
+        step = -(-len(self.rows) // most) or 1
+        sample = replace(self, rows=self.rows[::step])
+        sample.__dict__["columns"] = self.columns
+        return sample
 
     def without(self, column: str) -> "Table":
         """The table without a column."""
@@ -187,6 +201,12 @@ def table_of(name: str, content: bytes, *, most: int | None = None) -> Table:
     if not content.strip():
         raise TutelageError(Sentence("%(name)s is empty.", name=name))
     _refuse_other_kinds(name, content, kind)
+    if len(content) > MOST_IN_MEMORY and has_lines_of_json(name, content):
+        rows, broken, columns = lines_of_json(name, content)
+        if rows:
+            table = Table(name, rows, broken)
+            table.__dict__["columns"] = columns
+            return table
     return _table(name, read_parquet(name, content, most) if kind == ".parquet" else READERS[kind](name, content))
 
 

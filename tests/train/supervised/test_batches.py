@@ -5,9 +5,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import collate
 from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt
 from tutelage.rollout.generator import encode_prompts
+from tutelage.train.supervised import batches
 from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences
 
 CHATML = (
@@ -46,3 +48,38 @@ def test_a_demonstration_keeps_its_weight(tiny_model):
     records = [Demonstration(TALK, "Night.", 0.5), Demonstration(TALK, "Why?"), Demonstration((), "Text", 2.0)]
     rows, _ = encode_demonstrations(records, tokenizer, 4096)
     assert [row.weight for row in rows] == [0.5, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("template", [None, CHATML])
+def test_rows_encoded_when_they_are_read_are_those_encoded_beforehand(tiny_model, template, monkeypatch):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
+    tokenizer.chat_template = template
+    texts = ["Night.", "It is <b>late</b>.", "é" * 30, "word " * 40, "It was night. " * 9]
+    records = [Demonstration(turns, text, 1.5) for text in texts for turns in (TALK, TALK[1:], TALK[3:], ())]
+    whole, counts = encode_demonstrations(records, tokenizer, 48)
+    assert counts.prompts
+    assert counts.responses
+    monkeypatch.setattr(batches, "MOST_IN_MEMORY", 3)
+    rows, cuts = encode_demonstrations(records, tokenizer, 48)
+    assert not isinstance(rows, list)
+    assert (list(rows), cuts) == (whole, counts)
+    assert rows[3:5] == whole[3:5]
+
+
+def test_only_rows_that_may_be_cut_are_encoded_beforehand(tiny_model, monkeypatch):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
+    monkeypatch.setattr(batches, "MOST_IN_MEMORY", 3)
+    encoded = []
+    encode = batches.encode
+    monkeypatch.setattr(batches, "encode", lambda *args: encoded.append(args[1]) or encode(*args))
+    records = [Demonstration(TALK[3:], text) for text in ("Night.", "Day.", "Late.", "So " * 400, "<b>Now</b>", "Yes.")]
+    encode_demonstrations(records, tokenizer, 1024)
+    assert encoded == ["Night.", "So " * 400, "<b>Now</b>"]
+
+
+def test_a_batch_of_data_that_a_template_was_applied_to_is_refused(tiny_model):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
+    records = [Demonstration((), f"Q {n} {tokenizer.eos_token}") for n in range(3)]
+    with pytest.raises(TutelageError, match="3 of 3 rows"):
+        encode_demonstrations(records, tokenizer, 64)
+    assert encode_demonstrations([*records, *[Demonstration((), "Rain.")] * 3], tokenizer, 64)[1].describe(64)

@@ -23,6 +23,7 @@ from tutelage.commands.runs import (
 )
 from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.commands.study_data import StudySnapshot, read_study, record_study, vote_figures
+from tutelage.core.rows import EncodedRow
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
 from tutelage.data.formats import load_demonstrations, load_preferences
 from tutelage.data.pairing import split_by_prompt
@@ -171,7 +172,7 @@ def _centre(
     model: ScalarModel, train: Sequence[EncodedPair], settings: RewardSettings, max_length: int, budget: Budget
 ) -> dict[str, float]:
     """Shift the mean score to 0 on the demonstrations of `centre`, by default on the chosen answers."""
-    rows = [pair.chosen for pair in train]
+    rows: Sequence[EncodedRow] = [pair.chosen for pair in train]
     if settings.centre:
         records = announce(load_demonstrations(settings.centre)).records
         rows = encode_demonstrations(records, model.tokenizer, max_length)[0]

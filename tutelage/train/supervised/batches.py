@@ -1,8 +1,8 @@
 """Batches of tensors from records: tokenisation, order, splits by a token budget."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import EncodedRow, RowList, collate
-from tutelage.data.chat_tokens import NoRoomError, SpelledTokens, encode, pad_token_id, shorten
+from tutelage.data.chat_tokens import NoRoomError, SpelledTokens, encode, pad_token_id, render_prompt, shorten
 from tutelage.data.records import AssistantTurn, Demonstration, Messages, Preference, turn_text
 from tutelage.models.budget import Budget
 from tutelage.models.engine_model import EngineModel
@@ -47,39 +47,117 @@ def encode_rows(
     conversations: Sequence[tuple[Messages, AssistantTurn]], tokenizer: Any, max_length: int, cuts: Cuts
 ) -> list[EncodedRow | None]:
     """Tokenise (messages, completion) pairs to at most `max_length` tokens; None for dropped rows."""
-    rows: list[EncodedRow | None] = []
+    cuts.spelled = _spelled(conversations, tokenizer) or cuts.spelled
+    return [
+        _encode_row(number, messages, response, tokenizer, max_length, cuts)
+        for number, (messages, response) in enumerate(conversations, 1)
+    ]
+
+
+def _spelled(conversations: Iterable[tuple[Messages, AssistantTurn]], tokenizer: Any) -> str:
     spelled = SpelledTokens(tokenizer)
     for messages, response in conversations:
         spelled.add((*(message.content for message in messages), turn_text(response)))
-    cuts.spelled = spelled.describe() or cuts.spelled
-    for number, (messages, response) in enumerate(conversations):
-        prompt, answer = encode(messages, response, tokenizer)
-        spare = max_length - min(len(answer), max_length // 2)  # prompts keep at least half of the context
-        try:
-            cut = shorten(prompt, answer, max_length, max_prompt=spare if 0 < spare < max_length else None)
-        except NoRoomError:
-            cuts.dropped.append(f"row {number + 1}: no room for its response")
-            rows.append(None)
-            continue
-        cuts.prompts += cut.prompt_cut
-        cuts.responses += cut.response_cut
-        rows.append(EncodedRow(tuple(cut.prompt), tuple(cut.response)))
-    return rows
+    return spelled.describe()
+
+
+def _encode_row(
+    number: int, messages: Messages, response: AssistantTurn, tokenizer: Any, max_length: int, cuts: Cuts
+) -> EncodedRow | None:
+    """Tokenise one row, the `number`-th of the data, and count what is cut."""
+    prompt, answer = encode(messages, response, tokenizer)
+    spare = max_length - min(len(answer), max_length // 2)  # prompts keep at least half of the context
+    try:
+        cut = shorten(prompt, answer, max_length, max_prompt=spare if 0 < spare < max_length else None)
+    except NoRoomError:
+        cuts.dropped.append(f"row {number}: no room for its response")
+        return None
+    cuts.prompts += cut.prompt_cut
+    cuts.responses += cut.response_cut
+    return EncodedRow(tuple(cut.prompt), tuple(cut.response))
 
 
 def encode_demonstrations(
     records: Sequence[Demonstration], tokenizer: Any, max_length: int
-) -> tuple[list[EncodedRow], Cuts]:
-    """Demonstrations as token ids, and the truncation counts."""
+) -> tuple[Sequence[EncodedRow], Cuts]:
+    """Demonstrations as token ids, and the truncation counts. Many of them are encoded when they are read."""
     cuts = Cuts()
-    rows = encode_rows([(r.messages, r.response) for r in records], tokenizer, max_length, cuts)
-    pairs = zip(rows, records, strict=True)
-    encoded = [replace(row, weight=record.weight) for row, record in pairs if row is not None]
+    encoded: Sequence[EncodedRow]
+    if len(records) > MOST_IN_MEMORY:
+        encoded = _encoded_when_read(records, tokenizer, max_length, cuts)
+    else:
+        rows = encode_rows([(r.messages, r.response) for r in records], tokenizer, max_length, cuts)
+        pairs = zip(rows, records, strict=True)
+        encoded = [replace(row, weight=record.weight) for row, record in pairs if row is not None]
     if not encoded:
         raise TutelageError(
             f"No demonstration fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
         )
     return encoded, cuts
+
+
+MOST_IN_MEMORY = 20_000
+"""Number of demonstrations above which their token ids are not kept."""
+END_MARKS = 64
+
+
+def _encoded_when_read(
+    records: Sequence[Demonstration], tokenizer: Any, max_length: int, cuts: Cuts
+) -> "EncodedWhenRead":
+    """The demonstrations, without those that are dropped.
+
+    Encoded beforehand, for the counts and for what a chat template refuses: rows with more bytes than `max_length`,
+    since a token has one byte or more; those with something beside prose; and the first with each sequence of roles.
+    """
+    cuts.spelled = _spelled(((r.messages, r.response) for r in records), tokenizer)
+    shapes: dict[tuple[str, ...], int] = {}
+    kept: list[Demonstration] = []
+    for number, record in enumerate(records, 1):
+        texts = [*(message.content for message in record.messages), turn_text(record.response)]
+        shape = tuple(message.role for message in record.messages)
+        prose = isinstance(record.response, str) and all(message.is_text for message in record.messages)
+        prose = prose and not any("<" in text for text in texts)
+        if not prose or shape not in shapes or sum(map(_bytes, texts)) + shapes[shape] > max_length:
+            row = _encode_row(number, record.messages, record.response, tokenizer, max_length, cuts)
+            if row is None:
+                continue
+            if shape not in shapes:
+                shapes[shape] = _overhead(record.messages, tokenizer)
+        kept.append(record)
+    return EncodedWhenRead(kept, tokenizer, max_length)
+
+
+def _overhead(messages: Messages, tokenizer: Any) -> int:
+    """Upper bound of the tokens of a row that are not of its texts: bytes of the marks in the rendered prompt, and
+    END_MARKS for those after the response and at the start."""
+    texts = sum(len(message.content.encode()) for message in messages)
+    return max(0, len(render_prompt(messages, tokenizer).encode()) - texts) + END_MARKS
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+class EncodedWhenRead(Sequence[EncodedRow]):
+    """Demonstrations as token ids, encoded at every access, so that only their texts are kept."""
+
+    def __init__(self, records: Sequence[Demonstration], tokenizer: Any, max_length: int) -> None:
+        self.records, self.tokenizer, self.max_length = records, tokenizer, max_length
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @overload
+    def __getitem__(self, place: int) -> EncodedRow: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[EncodedRow]: ...
+    def __getitem__(self, place: int | slice) -> EncodedRow | list[EncodedRow]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        record = self.records[place]
+        row = _encode_row(place + 1, record.messages, record.response, self.tokenizer, self.max_length, Cuts())
+        assert row is not None, "a row that does not fit has been dropped"
+        return replace(row, weight=record.weight)
 
 
 @dataclass(frozen=True)
