@@ -1,9 +1,22 @@
 """Recruitment: addresses of platforms and the way back, settings, and the closed form of the cost."""
 
+from dataclasses import replace
+
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.recruitment import MTURK, PLATFORMS, PROLIFIC, SONA, Platform, Recruitment, Visitor, Work, estimate
+from tutelage.people.recruitment import (
+    MTURK,
+    PLATFORMS,
+    PROLIFIC,
+    SONA,
+    Platform,
+    Recruitment,
+    Visitor,
+    Work,
+    estimate,
+    estimate_places,
+)
 from tutelage.people.validation import FieldError
 
 
@@ -72,3 +85,10 @@ def test_the_cost_is_votes_by_time_by_pay_with_the_fee() -> None:
     assert (cost.hours, cost.pay, cost.fee, cost.total) == pytest.approx((1, 12, 3, 15))
     assert estimate(setting, Work(90, 0.1, 4), 60).total == pytest.approx(30)
     assert estimate(setting, Work(0)).total == 0
+    # 10 places: one visit each, with its practice, whatever the items still need
+    assert estimate_places(setting, Work(0)) is None
+    some = estimate_places(replace(setting, places=10), Work(90, 0.1, 4))
+    assert some is not None
+    assert (some.visits, some.answers) == (10, 10 * setting.answers)
+    hours = 10 * (setting.answers + 4) * setting.seconds / 3600
+    assert some.total == pytest.approx(hours * setting.pay * (1 + setting.fee))

@@ -336,3 +336,8 @@ def test_ready_pairs_become_questions_that_do_not_betray_their_label(lite: Store
     assert set(pairs_to_judge(turned).items) == set(pairs.items)
     held_out = sum(prompt.split == "held_out" for prompt in pairs.prompts)
     assert 3 < held_out < 40
+
+
+def test_at_most_so_many_questions_are_made_of_pairs() -> None:
+    pairs = [Preference(user(f"q{n}"), "x", "x" if n == 0 else "y") for n in (0, 1, 1, 2, 3)]
+    assert [len(pairs_to_judge(pairs, most=most).items) for most in (0, 1, 2, 3, 9, None)] == [0, 1, 2, 3, 3, 3]

@@ -55,8 +55,10 @@ def _ready_pairs(settings: Init) -> Questions:
     from tutelage.people.vote_import import pairs_to_judge
 
     loaded = load_preferences(settings.from_pairs)
-    judged = pairs_to_judge(loaded.records[: settings.limit])
+    judged = pairs_to_judge(loaded.records, most=settings.limit)
     notes = [loaded.describe()]
+    if len(judged.items) == settings.limit:
+        notes.append(f"used: {counted(settings.limit, 'different pair')} (--limit)")
     if judged.identical:
         notes.append(f"omitted: {counted(judged.identical, 'pair')} of equal texts")
     items = tuple(replace(item, round=settings.round) for item in judged.items)
@@ -234,6 +236,7 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
     """
     from tutelage.commands.display import display
     from tutelage.people import add_items, open_round, open_store
+    from tutelage.people.store.visits import work_in
 
     with display(), phase("questions"):
         questions = main_questions(settings)
@@ -252,6 +255,9 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
         print(
             f"{study.name}: {counted(added.items, 'new question')}, {added.known:,} already present, in {store.address}"
         )
+        work, _, _ = work_in(store, study.id)
+        if work.votes:
+            print(f"Its questions need {counted(work.votes, 'answer')} of raters.")
     arguments = shlex.join([settings.study, *(("--db", settings.db) if settings.db else ())])
     print(f"Next: tutelage collect serve {arguments}")
     return 0

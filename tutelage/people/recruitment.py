@@ -264,9 +264,18 @@ def estimate(recruitment: Recruitment, work: Work, seconds: float | None = None)
     answers = votes / (1 - besides), visits = answers / answers per visit, rounded up,
     hours = (answers + visits · practice) · seconds / 3600, total = hours · pay · (1 + fee).
     """
-    each = recruitment.seconds if seconds is None else seconds
     answers = math.ceil(work.votes / (1 - work.besides))
-    visits = math.ceil(answers / recruitment.answers)
+    return _cost(recruitment, work, answers, math.ceil(answers / recruitment.answers), seconds)
+
+
+def estimate_places(recruitment: Recruitment, work: Work, seconds: float | None = None) -> Cost | None:
+    """The cost of one visit to each place, which the platform charges; None if places are unlimited."""
+    visits = recruitment.places
+    return None if visits is None else _cost(recruitment, work, visits * recruitment.answers, visits, seconds)
+
+
+def _cost(recruitment: Recruitment, work: Work, answers: int, visits: int, seconds: float | None) -> Cost:
+    each = recruitment.seconds if seconds is None else seconds
     hours = (answers + visits * work.practice) * each / 3600
     pay = hours * recruitment.pay
     fee = pay * recruitment.fee

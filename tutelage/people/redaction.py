@@ -91,10 +91,9 @@ def redact_study(
 ) -> tuple[LabelledStudy, tuple[Question, ...]]:
     """The labelled study and its questions, with findings replaced by `[email]`, `[phone]`, … and spans shifted
     accordingly."""
-    find = cache(search.find)
+    find, votes = cache(search.find), redact_votes(labelled.votes, questions, search)
     before = {question.key: question for question in questions}
     after = {key: _question(question, find) for key, question in before.items()}
-    votes = tuple(_vote(vote, before[vote.item], find) for vote in labelled.votes)
     by_number = {vote.id: vote for vote in votes}
     changed = replace(
         labelled,
@@ -112,6 +111,13 @@ def redact_study(
         ),
     )
     return changed, tuple(after.values())
+
+
+def redact_votes(votes: Iterable[Vote], questions: Sequence[Question], search: PersonalDataSearch) -> tuple[Vote, ...]:
+    """The votes with findings in their texts replaced, and spans shifted accordingly."""
+    find = cache(search.find)
+    before = {question.key: question for question in questions}
+    return tuple(_vote(vote, before[vote.item], find) for vote in votes)
 
 
 def redact_rater(rater: Rater, search: PersonalDataSearch) -> Rater:

@@ -5,6 +5,7 @@ import io
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from tutelage.people.assignment import next_assignment
 from tutelage.people.export import safe_cell
@@ -55,16 +56,16 @@ def _finish_of(store: Store, study: Study, rater: Rater, visit: Visit) -> Finish
 
 
 PAID = (
-    "rater", "platform", "worker", "task", "submission", "state", "started", "ended", "answers", "skipped", "practice",
-    "active_minutes", "minutes", "code", "pay", "currency",
+    "rater", "platform", "worker", "task", "submission", "state", "started_utc", "ended_utc", "answers", "skipped",
+    "practice", "active_minutes", "minutes", "code", "pay", "currency",
 )  # fmt: skip
 """The columns of the payment table."""
 
 
 def payments(store: Store, study_id: int) -> list[dict[str, object]]:
-    """A row (columns `PAID`) per visit, and per person without a visit. `minutes` is the time from the start of the
-    visit to its end or last answer; `pay` is for active time. Contains the platform's identifiers, which exports
-    omit."""
+    """A row (columns `PAID`) per visit, and per person without a visit. Times are UTC, as 2026-05-19 13:11:45;
+    `minutes` is the time from the start of the visit to its end or last answer; `pay` is for active time. Contains the
+    platform's identifiers, which exports omit."""
     study, recruitment = study_of(store, study_id), recruitment_of(store, study_id)
     visits: dict[int, list[Visit]] = {}
     for visit in list_visits(store, study_id):
@@ -94,7 +95,7 @@ def _rows_of(
 ) -> Iterable[dict[str, object]]:
     """The rows of one rater; a vote belongs to the last visit started before it."""
     if not visits:
-        yield {"rater": rater.name, "started": rater.created} | _work(votes, recruitment, rater.created)
+        yield {"rater": rater.name, "started_utc": _moment(rater.created)} | _work(votes, recruitment, rater.created)
         return
     starts = [visit.started for visit in visits]
     for number, visit in enumerate(visits):
@@ -102,9 +103,17 @@ def _rows_of(
         over = visit.state in ("complete", "screened") and recruitment is not None
         yield {
             "rater": rater.name, "platform": visit.platform, "worker": visit.worker, "task": visit.task,
-            "submission": visit.submission, "state": visit.state, "started": visit.started, "ended": visit.ended,
+            "submission": visit.submission, "state": visit.state,
+            "started_utc": _moment(visit.started), "ended_utc": _moment(visit.ended),
             "code": code_of(study, recruitment, visit) if over and recruitment is not None else "",
         } | _work(own, recruitment, visit.started, visit.ended)  # fmt: skip
+
+
+def _moment(milliseconds: int | None) -> str:
+    """A time for spreadsheets, in UTC; empty if there is none."""
+    if milliseconds is None:
+        return ""
+    return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _work(

@@ -41,14 +41,18 @@ class PairQuestions:
     identical: int
 
 
-def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported") -> PairQuestions:
-    """Preference pairs as questions. The canonical order depends only on the texts, so that it does not reveal the
-    imported label."""
+def pairs_to_judge(
+    preferences: Iterable[Preference], *, origin: str = "imported", most: int | None = None
+) -> PairQuestions:
+    """Preference pairs as questions, at most `most`. The canonical order depends only on the texts, so that it does not
+    reveal the imported label."""
     prompts: dict[str, Prompt] = {}
     completions: dict[str, CompletionRecord] = {}
     items: dict[str, Item] = {}
     identical = 0
     for pair in preferences:
+        if len(items) == most:
+            break
         if pair.chosen == pair.rejected:
             identical += 1
             continue

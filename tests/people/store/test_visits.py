@@ -4,6 +4,7 @@ import csv
 import io
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -156,6 +157,11 @@ def test_the_table_to_pay_by_tells_each_visit(store: Store, study: Study) -> Non
     first, second = csv.DictReader(io.StringIO(payment_csv(store, study.id)))
     assert (first["worker"], first["answers"], first["code"], first["state"]) == ("'=W1", "3", code, "complete")
     assert (first["active_minutes"], first["pay"]) == ("3.0", "0.6")  # 3 minutes at 12 an hour
+    assert (first["started_utc"], first["ended_utc"]) == tuple(
+        datetime.fromtimestamp(each // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        for each in (list_visits(store, study.id)[0].started, list_visits(store, study.id)[0].ended or 0)
+    )
+    assert second["ended_utc"] == ""
     assert (second["answers"], second["skipped"], second["state"], second["code"]) == ("0", "1", "active", "")
 
 

@@ -223,6 +223,14 @@ def test_making_a_study_again_adds_what_is_new(folder: Path, pairs: Path, made: 
     status, out, _ = run(capsys, "init", made, "--from-pairs", more)
     assert status == 0
     assert "1 new question, 12 already present" in out
+    assert "26 answers" in out  # two raters a question
+    twice = folder / "twice.jsonl"
+    rows = [{"prompt": f"{n}?", "chosen": "x", "rejected": "x" if n == 1 else "y"} for n in (1, 2, 2, 3, 4)]
+    twice.write_text("\n".join(map(json.dumps, rows)))
+    status, out, _ = run(capsys, "init", folder / "limited", "--from-pairs", twice, "--limit", "2")
+    assert status == 0
+    assert "2 new questions, 0 already present" in out
+    assert "4 answers" in out
 
 
 def test_the_labels_of_ready_pairs_cannot_be_guessed(made: Path) -> None:
@@ -500,6 +508,24 @@ def test_the_overview_lists_every_command(capsys: Captured) -> None:
     assert run(capsys)[1] == out
 
 
+def test_an_import_is_previewed_with_usual_columns_and_nothing_is_stored(
+    folder: Path, made: Path, capsys: Captured
+) -> None:
+    votes = folder / "votes.csv"
+    rows = "Add,3,12,1,Anna,APPROVED\nAdd,3,12,2,bert,APPROVED\nSay,hi,hallo,1,Cy,REJECTED\n"
+    votes.write_text(f"question,response_1,response_2,winner,worker,status\n{rows}")
+    status, out, _ = run(capsys, "import", made, votes, "--choice", "1=a", "--preview")
+    assert status == 0
+    for said in ("prompt=question", "a=response_1", "1 vote by 1 rater (1 of them new)", "choice 2: 1 vote, unknown"):
+        assert said in out
+    for left_out in ("line 3", "line 4"):
+        assert left_out in out
+    with contextlib.closing(open_store(made / "study.sqlite")) as store:
+        assert list_votes(store, open_study(store).id) == ()
+    status, out, _ = run(capsys, "import", made, votes, "--choice", "1=a", "--choice", "2=b", "--keep-rejected")
+    assert (status, "3 new votes by 3 new raters" in out) == (0, True)
+
+
 def test_a_table_of_votes_is_imported_as_the_command_line_says_or_not_at_all(folder: Path, capsys: Captured) -> None:
     votes, made = folder / "votes.csv", folder / "imported"
     votes.write_text(
@@ -514,6 +540,8 @@ def test_a_table_of_votes_is_imported_as_the_command_line_says_or_not_at_all(fol
     assert not made.exists()
     more = (*words, "--choice", "0=tie")
     columns = (*columns, "--choice-column", "label")
+    status, _, err = run(capsys, "import", made, votes, *columns, *more, "--preview")
+    assert (status, made.exists()) == (2, False)
     for _ in range(2):
         status, out, _ = run(capsys, "import", made, votes, *columns, *more)
         assert status == 0

@@ -53,7 +53,7 @@ class Init(CollectSettings):
     """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
     auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     limit: int | None = None
-    """Maximum number of prompts or existing pairs."""
+    """Maximum number of prompts, whose pairs are --pairs each, or of questions from existing pairs."""
     round: int = 1
     """Round of the questions."""
     golds: str = ""

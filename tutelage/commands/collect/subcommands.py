@@ -116,15 +116,21 @@ def _show_consent(settings: CollectSettings, store: "Store", study: "Study", aft
 
 def _show_recruitment(settings: SiteSettings, store: "Store", study: "Study", after: "Recruitment") -> None:
     """Print the link for the platform, and the estimated cost of the study."""
-    from tutelage.people.recruitment import estimate
+    from tutelage.people.recruitment import estimate, estimate_places
     from tutelage.people.store.visits import entry_of, work_in
 
     print(f"{study.name} recruits on {after.platform}, {counted(after.answers, 'answer')} a visit")
     print(f"  link   {settings.url.rstrip('/')}{entry_of(store, study.id)}")
     whole, left, seconds = work_in(store, study.id)
     measured = "as measured" if seconds is not None else "not measured yet"
-    for words, work in (("whole", whole), ("left", left)):
-        print(f"  {words:<7}{_cost(estimate(after, work, seconds), after.currency)}")
+    costs = {
+        "whole": estimate(after, whole, seconds),
+        "left": estimate(after, left, seconds),
+        "places": estimate_places(after, whole, seconds),
+    }
+    for words, cost in costs.items():
+        if cost is not None:
+            print(f"  {words:<7}{_cost(cost, after.currency)}")
     print(f"  at {after.seconds if seconds is None else seconds:.0f} seconds per answer, {measured}")
 
 

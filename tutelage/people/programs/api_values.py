@@ -217,6 +217,14 @@ class ItemQuery(PageQuery):
     round: Annotated[int, Meta(ge=1)] | None = None
 
 
+Since: TypeAlias = Annotated[
+    int, Meta(ge=0, description="Number of a judgement: only later ones, in order of arrival.")
+]
+Redact: TypeAlias = Annotated[
+    bool, Meta(description="Replace apparent personal data in texts by people, as `collect export --redact` does.")
+]
+
+
 @dataclass(frozen=True)
 class VoteQuery:
     """Filter for judgements."""
@@ -224,6 +232,8 @@ class VoteQuery:
     kinds: Annotated[
         tuple[RaterKind, ...], Meta(description="Kinds of raters; simulated raters are not included by default.")
     ] = ("human", "llm")
+    since: Since = 0
+    redact: Redact = False
 
 
 @dataclass(frozen=True)
@@ -247,6 +257,45 @@ class PreferenceLine:
     split: str
     round: int
     study: str
+
+
+@dataclass(frozen=True)
+class CorrectionLine:
+    """A better response that a rater wrote, over the one that it corrects, as a line of corrections.jsonl of an
+    export."""
+
+    prompt: str | tuple[Mapping[str, str], ...]
+    chosen: str | tuple[Mapping[str, str], ...]
+    rejected: str | tuple[Mapping[str, str], ...]
+    p_chosen: float
+    weight: float
+    margin: float
+    item_id: str
+    judgement: int
+    rater: str
+    """Pseudonym of the rater."""
+    rejected_id: str
+    rejected_model: str
+    split: str
+    round: int
+    study: str
+
+
+@dataclass(frozen=True)
+class SpanLine:
+    """Words that a rater marked in a response, as a line of spans.jsonl of an export. Positions count Unicode code
+    points from 0, the end exclusive."""
+
+    item_id: str
+    completion_id: str
+    model: str
+    judgement: int
+    rater: str
+    """Pseudonym of the rater."""
+    category: str
+    start: int
+    end: int
+    words: str
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from tutelage.people.programs.api_values import (
     MOST_ROWS,
     Added,
     AgreementFigures,
+    CorrectionLine,
     ItemPage,
     ItemQuery,
     ItemValue,
@@ -36,6 +37,7 @@ from tutelage.people.programs.api_values import (
     RaterCounts,
     RaterKind,
     RaterPage,
+    SpanLine,
     VoteLine,
     VoteQuery,
 )
@@ -140,12 +142,26 @@ class StudyClient:
 
     def preferences(self, **selection: Any) -> tuple[PreferenceLine, ...]:
         """The preferences derived from the votes. `selection` are fields of `Selection`: kinds, versions, ties,
-        min_votes, use_strength, weights, margins."""
-        return tuple(self._converted(row, PreferenceLine) for row in self._preferences(selection))
+        min_votes, use_strength, weights, margins. With `redact=True`, apparent personal data is replaced."""
+        return tuple(self._converted(row, PreferenceLine) for row in self._selected("/preferences", selection))
 
-    def votes(self, *, kinds: Sequence[RaterKind] = VoteQuery().kinds) -> tuple[VoteLine, ...]:
-        """All revisions of the judgements by raters of these kinds; by default without simulated raters."""
-        return tuple(self._converted(row, VoteLine) for row in self._lines("/votes", {"kinds": kinds}))
+    def corrections(self, *, since: int = 0, **selection: Any) -> tuple[CorrectionLine, ...]:
+        """The better responses that raters wrote with judgements after number `since`; see `preferences`."""
+        rows = self._selected("/corrections", selection, {"since": since})
+        return tuple(self._converted(row, CorrectionLine) for row in rows)
+
+    def spans(self, *, since: int = 0, **selection: Any) -> tuple[SpanLine, ...]:
+        """The words that raters marked with judgements after number `since`; see `preferences`."""
+        rows = self._selected("/spans", selection, {"since": since})
+        return tuple(self._converted(row, SpanLine) for row in rows)
+
+    def votes(
+        self, *, kinds: Sequence[RaterKind] = VoteQuery().kinds, since: int = 0, redact: bool = False
+    ) -> tuple[VoteLine, ...]:
+        """All revisions of the judgements after number `since` by raters of these kinds; by default without simulated
+        raters. With `redact`, apparent personal data is replaced."""
+        query = {"kinds": kinds, "since": since, "redact": redact}
+        return tuple(self._converted(row, VoteLine) for row in self._lines("/votes", query))
 
     def export(self, out: str | Path, what: Literal["preferences", "votes"] = "preferences", **selection: Any) -> int:
         """Write preferences or votes to a file of JSON lines in the format of `collect export`; returns the number of
@@ -154,7 +170,7 @@ class StudyClient:
         Raises:
             TutelageError: the file cannot be written; an existing file is unchanged.
         """
-        rows = self._preferences(selection) if what == "preferences" else self._lines("/votes", selection)
+        rows = self._selected("/preferences", selection) if what == "preferences" else self._lines("/votes", selection)
         return write_jsonl(Path(out), rows)
 
     def close(self) -> None:
@@ -169,12 +185,15 @@ class StudyClient:
     ) -> None:
         self.close()
 
-    def _preferences(self, selection: Mapping[str, Any]) -> list[dict[str, Any]]:
-        fields = Selection.__dataclass_fields__
+    def _selected(
+        self, path: str, selection: Mapping[str, Any], more: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """The lines of an address that takes a selection."""
+        fields = {**Selection.__dataclass_fields__, "redact": None}
         unknown = [name for name in selection if name not in fields]
         if unknown:
             raise TutelageError(f"'{unknown[0]}' is not a field of the selection: {', '.join(fields)}.")
-        return self._lines("/preferences", selection)
+        return self._lines(path, {**selection, **(more or {})})
 
     def _posted(
         self,

@@ -1,13 +1,16 @@
 """What the API answers: the figures of the owner's pages, rows as the importer takes them, the files of an export."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from tutelage.people import (
     Answer,
+    Presentation,
     Selection,
+    Store,
     add_rater,
     count_study,
     label_study,
@@ -15,14 +18,16 @@ from tutelage.people import (
     list_questions,
     list_votes,
     next_assignment,
+    present,
     submit,
 )
-from tutelage.people.export import preference_row
+from tutelage.people.answers import Correction, Span
+from tutelage.people.export import export_study, preference_row
 from tutelage.people.store.events import list_exports
 from tutelage.people.store.votes import vote_row
 from tutelage.people.web.api import dispatch
 
-from ...worlds import raters_of, work
+from ...worlds import raters_of, study_of, work
 from ..conftest import World, add_known
 from .programs import program
 
@@ -192,3 +197,38 @@ def test_queries_that_make_no_sense_are_refused_by_name(world: World) -> None:
         response = asks.get(path, **query)
         assert response.status_code == 400
         assert response.json()["error"]["where"] == where
+
+
+def test_corrections_spans_and_votes_come_as_in_an_export_from_a_number_on_and_without_personal_data(
+    lite: Store, folder: Path
+) -> None:
+    study = study_of(lite, 3)
+    present(lite, study.id, Presentation(corrections=True, spans=("fact",)))
+    world = World(lite, study)
+    rater = add_rater(lite, study.id, "anna")
+    for number in range(3):
+        question = next_assignment(lite, rater.id)
+        assert question is not None
+        said = Answer(
+            "both_bad", correction=Correction(f"write to ada{number}@example.org"), reason="0049 30 123456",
+            spans=(Span(0, 0, 2, "fact"),),
+        )  # fmt: skip
+        submit(lite, question.id, replace(said, key=f"k{number}"))
+    selection = Selection(versions=(2,))
+    for redact in (False, True):
+        out = folder / f"redacted {redact}"
+        export_study(lite, study.id, out, selection, redact=redact)
+        asks = program(world, "export")
+        numbers = [vote.id for vote in list_votes(lite, study.id)]
+        for path in ("corrections", "spans", "votes"):
+            query = {"redact": str(redact).lower()} | ({} if path == "votes" else {"versions": "2"})
+            lines = [json.loads(line) for line in asks.get(f"/{path}", **query).text.splitlines()]
+            exported = [json.loads(line) for line in (out / f"{path}.jsonl").read_text().splitlines()]
+            assert [{**row, **line} for row, line in zip(exported, lines, strict=True)] == exported, path
+            assert len(lines) >= 3
+            assert ("example.org" in json.dumps(lines)) == (path != "spans" and not redact)
+            number = "id" if path == "votes" else "judgement"
+            late = [json.loads(line) for line in asks.get(f"/{path}", **query, since=numbers[1]).text.splitlines()]
+            assert late == [line for line in lines if line[number] > numbers[1]]
+            assert late
+    assert asks.get("/votes", since=-1).status_code == 400

@@ -1,6 +1,6 @@
 """API routes for the operations of a study: `POST /operations/NAME` with the values of its settings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -52,7 +52,7 @@ def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
             _revokes(operation), Revocation, data=Revocation,
         )  # fmt: skip
     if isinstance(operation, TableImport):
-        body = values_type(operation, f"{operation.settings.__name__}Rows", rows=True)
+        body = values_type(operation, f"{operation.settings.__name__}Rows", (("rows", Rows),))
         yield ApiRoute("POST", path, right, name, about, _imports(operation), operation.report_type, data=body)
         yield ApiRoute(
             "POST", f"{path}/preview", right, f"{name}-preview", f"What `POST {path}` would do; stores nothing.",
@@ -63,7 +63,7 @@ def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
 def _amends(operation: Amendment[Any]) -> Callable[[ApiCall], object]:
     def change(call: ApiCall) -> object:
         try:
-            return operation.amend(call.store, call.study.id, sent_values(call.data), call.token.actor)
+            return operation.amend(call.store, call.study.id, sent_values(operation, call.data), call.token.actor)
         except MissingSettings as error:
             raise ApiRefusal(400, f"There are no settings yet: give {error}.", "the body") from error
         except FieldError as error:
@@ -75,7 +75,7 @@ def _amends(operation: Amendment[Any]) -> Callable[[ApiCall], object]:
 def _creates(operation: Grant[Any]) -> Callable[[ApiCall], object]:
     def create(call: ApiCall) -> object:
         try:
-            settings = operation.settings(**sent_values(call.data))
+            settings = operation.settings(**sent_values(operation, call.data))
             number, secret = operation.run(call.store, call.study.id, settings, call.token.actor)
         except FieldError as error:
             raise _refusal(error) from error
@@ -96,7 +96,7 @@ def _imports(operation: TableImport[Any]) -> Callable[[ApiCall], object]:
     def take(call: ApiCall) -> object:
         table = request_table(call.data.rows)
         try:
-            settings = operation.settings_for(table, sent_values(call.data))
+            settings = operation.settings_for(table, sent_values(operation, call.data))
             return operation.run(call.store, call.study.id, table, settings, call.token.actor)
         except FieldError as error:
             raise _refusal(error) from error
@@ -108,7 +108,7 @@ def _previews(operation: TableImport[Any]) -> Callable[[ApiCall], object]:
     def look(call: ApiCall) -> object:
         table = request_table(call.data.rows)
         try:
-            settings = operation.settings_for(table, sent_values(call.data))
+            settings = operation.settings_for(table, sent_values(operation, call.data))
             return operation.look(call.store, call.study.id, table, settings)
         except FieldError as error:
             raise _refusal(error) from error
@@ -116,35 +116,37 @@ def _previews(operation: TableImport[Any]) -> Callable[[ApiCall], object]:
     return look
 
 
-def sent_values(data: msgspec.Struct) -> dict[str, Any]:
-    """The values of settings that a body or query contains, without defaults."""
+def sent_values(operation: Operation[Any], data: msgspec.Struct) -> dict[str, Any]:
+    """The values of an operation's settings that a body or query contains, without defaults."""
+    names = {each.name for each in operation.parameters}
     values = msgspec.structs.asdict(data)
-    return {name: value for name, value in values.items() if value is not msgspec.UNSET and name != ROWS}
+    return {name: value for name, value in values.items() if value is not msgspec.UNSET and name in names}
 
 
 def _refusal(error: FieldError) -> ApiRefusal:
     return ApiRefusal(400, str(error), f"'{error.field}' in the body")
 
 
-ROWS = "rows"
-"""Field of the rows in the body of an import."""
-
-
 def values_type(
-    operation: Operation[Any], name: str, *, partial: bool = True, rows: bool = False
+    operation: Operation[Any],
+    name: str,
+    more: Sequence[tuple[str, Any] | tuple[str, Any, Any]] = (),
+    *,
+    partial: bool = True,
 ) -> type[msgspec.Struct]:
-    """The type of a body or query: the fields open to programs, all optional if `partial`, and with `rows` those of a
-    table."""
-    table = [(ROWS, Rows)] if rows else []
+    """The type of a body or query: the fields open to programs, all optional if `partial`, and `more` fields with name,
+    type and default."""
     return msgspec.defstruct(
         name,
-        table
-        + [
-            (each.name, _type(each))
-            if each.required and not partial
-            else (each.name, _type(each) | UnsetType, msgspec.UNSET)
-            for each in operation.parameters
-            if not each.people
+        [
+            *more,
+            *(
+                (each.name, _type(each))
+                if each.required and not partial
+                else (each.name, _type(each) | UnsetType, msgspec.UNSET)
+                for each in operation.parameters
+                if not each.people
+            ),
         ],
         forbid_unknown_fields=True,
         kw_only=True,

@@ -1,13 +1,14 @@
 """Handlers of the API routes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from tutelage.base import nouns
 from tutelage.data.records import texts_only
-from tutelage.people import Rater, Selection, label_study, list_raters, list_votes
-from tutelage.people.export import preference_row
-from tutelage.people.manifest import describe
+from tutelage.people import Rater, Selection, label_study, list_questions, list_raters, list_votes
+from tutelage.people.export import correction_rows, marked_rows, preference_row
+from tutelage.people.manifest import describe, marking
+from tutelage.people.operations import EXPORT
 from tutelage.people.programs.api_values import (
     AgreementFigures,
     ItemPage,
@@ -24,10 +25,12 @@ from tutelage.people.programs.api_values import (
 )
 from tutelage.people.programs.new_rows import add_rows
 from tutelage.people.programs.study_progress import agreement_figures, study_overview
+from tutelage.people.redaction import redact_study, redact_votes, search_of
 from tutelage.people.store.engine import several
 from tutelage.people.store.events import record_export, record_reading
 from tutelage.people.store.item_catalogue import ItemFilter, Question, items_after
 from tutelage.people.store.votes import vote_row
+from tutelage.people.training_data import LabelledStudy
 from tutelage.people.web.api.changes import sent_values
 from tutelage.people.web.api.dispatch import ApiCall, ApiRefusal, Reply
 from tutelage.people.web.pages.owner.exports import TOO_MANY
@@ -81,18 +84,27 @@ def raters(call: ApiCall) -> RaterPage:
 
 def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
     """The preferences derived from the current votes, one per line. The export is recorded in the study."""
-    if study_overview(call.store, call.study).judgements >= TOO_MANY:
-        raise ApiRefusal(
-            409,
-            f"The study has {nouns.counted(TOO_MANY, 'judgement')} or more, too many for one answer.",
-            "the study",
-            "Export it with `tutelage collect export`.",
-        )
-    selection = Selection(**sent_values(call.query))
-    labelled = label_study(call.store, call.study.id, selection)
+    selection, labelled, _ = _labelled(call)
     manifest = describe(call.store, call.study, selection, labelled)
     record_export(call.store, call.study.id, labelled.snapshot, asdict(selection), manifest, actor=call.token.actor)
     return (preference_row(row, call.study.name) for row in labelled.rows)
+
+
+def corrections(call: ApiCall) -> Iterable[Mapping[str, object]]:
+    """The better responses that raters wrote, over the responses that they correct, one per line. The access is
+    recorded in the audit trail."""
+    _, labelled, _ = _labelled(call)
+    later = [each for each in labelled.corrections if each.vote.id > call.query.since]
+    record_reading(call.store, call.study.id, several(len(later), "judgements"), actor=call.token.actor)
+    return correction_rows(replace(labelled, corrections=tuple(later)), call.study.name)
+
+
+def spans(call: ApiCall) -> Iterable[Mapping[str, object]]:
+    """The words that raters marked in responses, one span per line. The access is recorded in the audit trail."""
+    selection, labelled, questions = _labelled(call)
+    later = [vote for vote in marking(labelled, selection) if vote.id > call.query.since]
+    record_reading(call.store, call.study.id, several(len(later), "judgements"), actor=call.token.actor)
+    return marked_rows(later, questions)
 
 
 def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
@@ -100,9 +112,28 @@ def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
     audit trail."""
     query: VoteQuery = call.query
     every = list_votes(call.store, call.study.id, every_revision=True)
-    rows = [vote for vote in every if vote.rater_kind in query.kinds]
+    rows = [vote for vote in every if vote.rater_kind in query.kinds and vote.id > query.since]
+    if query.redact:
+        questions = list_questions(call.store, call.study.id)
+        rows = list(redact_votes(rows, questions, search_of(call.store, call.study.id)))
     record_reading(call.store, call.study.id, several(len(rows), "judgements"), actor=call.token.actor)
     return map(vote_row, rows)
+
+
+def _labelled(call: ApiCall) -> tuple[Selection, LabelledStudy, Sequence[Question]]:
+    """The selection of a query, and the study that it labels, without personal data if the query says so."""
+    if study_overview(call.store, call.study).judgements >= TOO_MANY:
+        raise ApiRefusal(
+            409,
+            f"The study has {nouns.counted(TOO_MANY, 'judgement')} or more, too many for one answer.",
+            "the study",
+            "Export it with `tutelage collect export`.",
+        )
+    selection = Selection(**sent_values(EXPORT, call.query))
+    labelled, questions = label_study(call.store, call.study.id, selection), list_questions(call.store, call.study.id)
+    if call.query.redact:
+        labelled, questions = redact_study(labelled, questions, search_of(call.store, call.study.id))
+    return selection, labelled, questions
 
 
 def _after(query: PageQuery) -> int:

@@ -11,12 +11,16 @@ from tutelage.people.grants import Right
 from tutelage.people.operations import AMENDMENTS, EXPORT, GRANTS, IMPORTS
 from tutelage.people.programs.api_values import (
     Added,
+    CorrectionLine,
     ItemQuery,
     NewRows,
     NoQuery,
     PageQuery,
     PreferenceLine,
+    Redact,
     Refused,
+    Since,
+    SpanLine,
     VoteLine,
     VoteQuery,
 )
@@ -134,6 +138,9 @@ def _route(
     return ApiRoute(method, path, right, answer.__name__, about, answer, kind, **more)
 
 
+_PREFERENCES = values_type(EXPORT, "PreferenceQuery", (("redact", Redact, False),))
+_WRITTEN = values_type(EXPORT, "WrittenQuery", (("redact", Redact, False), ("since", Since, 0)))
+
 API_ROUTES = (
     _route("GET", "/openapi.json", None, description, dict),
     _route("GET", "/overview", "read", endpoints.overview),
@@ -141,15 +148,9 @@ API_ROUTES = (
     _route("GET", "/items", "read", endpoints.items, query=ItemQuery),
     _route("POST", "/items", "add", endpoints.add, Added, data=NewRows, keyed=True),
     _route("GET", "/raters", "read", endpoints.raters, query=PageQuery),
-    _route(
-        "GET",
-        "/preferences",
-        "export",
-        endpoints.preferences,
-        PreferenceLine,
-        query=values_type(EXPORT, "PreferenceQuery"),
-        lines=True,
-    ),
+    _route("GET", "/preferences", "export", endpoints.preferences, PreferenceLine, query=_PREFERENCES, lines=True),
+    _route("GET", "/corrections", "export", endpoints.corrections, CorrectionLine, query=_WRITTEN, lines=True),
+    _route("GET", "/spans", "export", endpoints.spans, SpanLine, query=_WRITTEN, lines=True),
     _route("GET", "/votes", "export", endpoints.votes, VoteLine, query=VoteQuery, lines=True),
     *(route for operation in (*AMENDMENTS, *GRANTS, *IMPORTS) for route in operation_routes(operation)),
 )

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from tutelage.base.errors import TutelageError
 from tutelage.people import Presentation, list_events, present, set_languages, set_state
 from tutelage.people.languages import LANGUAGES, Sentence, Share
-from tutelage.people.recruitment import PLATFORMS, estimate
+from tutelage.people.recruitment import PLATFORMS, Cost, estimate, estimate_places
 from tutelage.people.remuneration import payment_csv
 from tutelage.people.store.consents import list_consents, present_consent
 from tutelage.people.store.live_models import find_live_models
@@ -99,6 +99,10 @@ def recruiting_form(call: Call, error: TutelageError | None = None) -> Response:
     """The current settings, the link and the cost estimate."""
     recruitment = recruitment_of(call.store, call.here.id)
     whole, left, seconds = work_in(call.store, call.here.id)
+    costs: list[Cost] = []
+    if recruitment is not None:
+        places = estimate_places(recruitment, whole, seconds)
+        costs = [estimate(recruitment, work, seconds) for work in (whole, left)] + ([places] if places else [])
     return form_page(
         call,
         "owner/recruiting.html",
@@ -106,7 +110,7 @@ def recruiting_form(call: Call, error: TutelageError | None = None) -> Response:
         known=recruitment,
         platforms=PLATFORMS,
         entry=call.origin + entry_of(call.store, call.here.id) if recruitment is not None else "",
-        costs=() if recruitment is None else tuple(estimate(recruitment, work, seconds) for work in (whole, left)),
+        costs=costs,
         measured=seconds is not None,
         states=Counter(visit.state for visit in list_visits(call.store, call.here.id)),
         place="recruiting",
