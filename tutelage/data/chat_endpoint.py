@@ -263,7 +263,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
             path.write_bytes(whole)
-        entries = [json.loads(line) for line in whole.decode().splitlines()]
+        entries = [json.loads(line) for line in whole.splitlines()]  # of bytes: U+2028 ends no line
         types = {"asked": str, "reply": str, "cost": float}
         return [{key: type_(entry[key]) for key, type_ in types.items()} for entry in entries]
     except OSError as error:

@@ -236,15 +236,17 @@ def _word(values: Values, column: str) -> str:
 def unused_columns(table: Table, used: Collection[str]) -> Sentence | None:
     """A sentence about the columns that hold values and are not in `used`: the number of their values and the place of
     the first; None if there are none."""
-    places: dict[str, list[str]] = defaultdict(list)
+    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
     for row in table.rows:
         for column in row.values.keys() - used:
             if row.values[column] not in (None, ""):
-                places[column].append(row.where)
-    columns = [column for column in table.columns if column in places]
+                counts[column] += 1
+                first.setdefault(column, row.where)
+    columns = [column for column in table.columns if column in counts]
     if not columns:
         return None
-    parts = [_about_column(column, len(places[column]), places[column][0]) for column in columns[:_SHOWN]]
+    parts = [_about_column(column, counts[column], first[column]) for column in columns[:_SHOWN]]
     if len(columns) > _SHOWN:
         parts.append(counted("%(count)s other", "%(count)s others", count=len(columns) - _SHOWN))
     return counted(

@@ -103,7 +103,7 @@ def _show_answers(console: "Console", out: Path, names: tuple[str, str]) -> None
     from rich.markup import escape
 
     before, after = (name.ljust(max(map(len, names))) for name in names)
-    rows = [json.loads(line) for line in (out / "evaluate" / "answers.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (out / "evaluate" / "answers.jsonl").read_bytes().splitlines()]
     step = max(1, len(rows) // 3)
     for row in rows[::step][:3]:
         console.print(f"\n[bold]{escape(row['prompt'])}[/]")

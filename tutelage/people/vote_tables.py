@@ -326,7 +326,8 @@ def _is_conversation(text: str) -> bool:
         messages = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return all({"role", "content"} <= each.keys() or {"from", "value"} <= each.keys() for each in messages)
+    keys = [each.keys() for each in messages if isinstance(each, dict)]
+    return len(keys) == len(messages) and all({"role", "content"} <= each or {"from", "value"} <= each for each in keys)
 
 
 def prompt_of(messages: Messages) -> Prompt:

@@ -428,6 +428,8 @@ def test_links_are_mailed_to_a_list_and_one_that_fails_keeps_up_no_other(
     status, out, _ = run(capsys, "invite", made, "--names", names)
     assert (status, came) == (0, [])
     assert out.startswith("name,email,link\nAnna,anna@x.org,http")
+    names.write_text('Email;Name\nanna@x.org;"Anna"\nbert@gone.example;Bert\nzoe@x.org;Zoë\n')  # by a spreadsheet
+    assert run(capsys, "invite", made, "--names", names)[1].startswith("name,email,link\nAnna,anna@x.org,http")
     status, out, err = run(capsys, "invite", made, "--names", names, *mail)
     assert status == 2
     assert "1 of 3 mails could not be sent" in err

@@ -1,6 +1,7 @@
 """`tutelage collect invite`: invitation and personal links."""
 
 import csv
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import closing
@@ -139,23 +140,26 @@ def _personal(
 
 def _read_names(file: Path) -> dict[str, str]:
     """Read names from a file, one per line, without addresses; or from a table with the columns name and email."""
-    from tutelage.data.vote_rows import fold_name
+    from tutelage.data.tables import table_of
+    from tutelage.data.vote_rows import cell_text, fold_name
 
     try:
-        lines = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        content = file.read_bytes()
+        lines = [line for line in content.decode("utf-8-sig").split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise TutelageError(f"The names in {file} cannot be read: {error}.") from error
-    rows = list(csv.reader(lines))
-    header = [cell.strip().lower() for cell in rows[0]] if rows else []
-    if not {"name", "email"} <= set(header):
+    if not {"name", "email"} <= set(re.findall(r"\w+", lines[0].lower() if lines else "")):
         return {line.strip(): "" for line in lines}
+    table = table_of(file.name if file.suffix.lower() in (".csv", ".tsv") else f"{file.name}.csv", content)
+    table = table.renamed({column: column.lower() for column in table.columns})
+    for broken in table.broken:
+        raise TutelageError(f"{broken.where} of {file} cannot be read: {broken.reason}.")
     result: dict[str, str] = {}
     address_of: dict[str, str] = {}
-    for number, row in enumerate(rows[1:], 2):
-        cells = dict(zip(header, (cell.strip() for cell in row), strict=False))
-        name, address = cells.get("name", ""), cells.get("email", "")
+    for row in table.rows:
+        name, address = cell_text(row.values, "name"), cell_text(row.values, "email")
         if not name or not address:
-            raise TutelageError(f"Row {number} of {file} lacks a name or an address; give both.")
+            raise TutelageError(f"{row.where} of {file} lacks a name or an address; give both.")
         if address_of.setdefault(fold_name(name), address) != address:
             raise TutelageError(f"'{name}' has two addresses in {file}; give one.")
         result[name] = address
