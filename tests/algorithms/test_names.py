@@ -105,7 +105,8 @@ def test_a_piece_of_ones_own_by_dotted_path() -> None:
     [
         ("surrogate.lo=1", "there is no surrogate.lo: Clipped has low, high, dual. Did you mean low?"),
         ("surogate.low=1", "there is no surogate: Recipe has name, .*Did you mean surrogate?"),
-        ("surrogate.low=x", "surrogate.low=x: expected a number"),
+        ("surrogate.low=x", "surrogate.low=x: expected a finite number"),
+        ("surrogate.low=inf", "surrogate.low=inf: expected a finite number"),
         ("update.epochs=1.5", "expected a whole number"),
         ("advantage.whiten=maybe", "expected true or false"),
         ("reduce=mean", "expected token_mean or sequence_mean or sequence_sum or fixed_length"),

@@ -115,11 +115,20 @@ def test_single_answers_and_prompts_of_a_round(begin, capsys, tmp_path):
     assert "--prompts-per-round is 50, but there are only 6 prompts." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["reward", "dpo"])
-def test_preferences_that_weigh_nothing(begin, tmp_path, name):
-    rows = [{"prompt": f"Why {n}?", "chosen": "So.", "rejected": "No.", "weight": 0} for n in range(9)]
+def test_a_batch_of_answers_says_what_it_counts(begin, capsys, tmp_path):
+    turns = [("user", "Why?"), ("assistant", "So."), ("user", "How?"), ("assistant", "Thus.")]
+    messages = [{"role": role, "content": text} for role, text in turns]
+    file = write_jsonl(tmp_path / "talks.jsonl", [{"messages": messages} for _ in range(4)])
+    assert begin("sft", data=file, answers="every", batch_size=2, held_out=0.0, quiet=False) == 0
+    assert "8 answers of 4 conversations. --batch-size 2 counts answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["reward", "dpo", "sft"])
+def test_rows_that_weigh_nothing(begin, tmp_path, name):
+    column = "completion" if name == "sft" else "chosen"
+    rows = [{"prompt": f"Why {n}?", column: "So.", "rejected": "No.", "weight": 0} for n in range(9)]
     file = write_jsonl(tmp_path / "light.jsonl", rows)
-    with pytest.raises(TutelageError, match=r"Every preference of .*light.jsonl has the weight 0"):
+    with pytest.raises(TutelageError, match=r"Every row of .*light.jsonl has the weight 0"):
         begin(name, data=file)
     file = write_jsonl(
         tmp_path / "light.jsonl",

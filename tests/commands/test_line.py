@@ -67,6 +67,10 @@ def main(settings: PretendSettings) -> int:
         raise PermissionError(errno.EACCES, "Permission denied", "/etc/runs")
     if settings.out == "full":
         raise OSError(errno.ENOSPC, "No space left on device")
+    if settings.out == "taken":
+        raise FileExistsError(errno.EEXIST, "File exists", "taken/run")
+    if len(settings.out) > 4096:
+        raise OSError(errno.ENAMETOOLONG, "File name too long", settings.out)
     if settings.out == "gone":
         raise FileNotFoundError(errno.ENOENT, "No such file", "of ours")
     if settings.out == "crash":
@@ -204,6 +208,8 @@ def test_a_reader_that_leaves_is_no_error(options: list[str], words: str) -> Non
     ("out", "told"),
     [
         ("locked", "error: /etc/runs: Permission denied. Give another path, "),
+        ("taken", "error: --out: taken/run: File exists. A file is where a folder is needed"),
+        ("x" * 5000, f"error: --out: {'x' * 60}… (5,000 characters): File name too long. "),
         ("full", "error: No space left on device. Free space on that disk, "),
     ],
 )

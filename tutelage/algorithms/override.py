@@ -3,6 +3,7 @@
 All assignments are applied before the recipe is built and validated, so their order does not matter.
 """
 
+import math
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -148,9 +149,10 @@ def _plain(text: str, hint: Any) -> bool | int | float | str | None:
         return {"true": True, "false": False}.get(text.lower())
     if hint in (int, float):
         try:
-            return int(text) if hint is int else float(text)
+            number = int(text) if hint is int else float(text)
         except ValueError:
             return None
+        return number if math.isfinite(number) else None
     return text if hint is str else None
 
 
@@ -166,7 +168,7 @@ def _choices(hint: Any) -> dict[str, type]:
 
 
 def _expected(members: tuple[Any, ...], choices: dict[str, type]) -> list[str]:
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    words = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
     expected = [words[m] for m in members if m in words]
     expected += [" or ".join(get_args(m)) for m in members if get_origin(m) is Literal]
     expected += ["none"] if types.NoneType in members else []

@@ -39,6 +39,9 @@ PLACES = {
         (errno.ENOSPC, errno.EDQUOT),
         "Free space on that disk, or choose another one; continue an interrupted run with --resume.",
     ),
+    errno.ENAMETOOLONG: "Give the path of a file or folder, or the name of a data set or model, not its text.",
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "A file is where a folder is needed: give another path."),
+    errno.EISDIR: "A folder is where a file is needed: give another path.",
 }
 """Advice for system errors that concern a path and are not bugs."""
 
@@ -93,8 +96,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         advice = PLACES.get(error.errno or 0)
         if advice is None:
             raise
-        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        return _refuse(TutelageError(f"{where}{error.strerror}. {advice}"), words)
+        return _refuse(TutelageError(f"{_place(error, words)}{error.strerror}. {advice}"), words)
+
+
+def _place(error: OSError, words: Sequence[str]) -> str:
+    """The path of a system error, shortened, and the flag that names it or a folder above it."""
+    if not isinstance(error.filename, str | bytes):
+        return ""
+    path = os.fsdecode(error.filename)
+    given = ((flag, value) for word in words for flag, _, value in [word.partition("=")])
+    flags = (pair for pair in (*itertools.pairwise(words), *given) if pair[0].startswith("--") and pair[1])
+    named = (flag for flag, value in flags if f"{path}{os.sep}".startswith(value.rstrip(os.sep) + os.sep))
+    flag = "".join(f"{name}: " for name in itertools.islice(named, 1))
+    return f"{flag}{path if len(path) <= 200 else f'{path[:60]}… ({len(path):,} characters)'}: "
 
 
 def _check_letters(words: Sequence[str]) -> None:

@@ -112,12 +112,16 @@ class SftResult(PolicyResult):
 class RewardResult(TrainingResult):
     """Result of training a reward model."""
 
-    accuracy = Figure("accuracy")
-    """Share of the test or held-out pairs in which the preferred answer scores higher (ties half)."""
     pairs = Count("pairs")
     """Number of training pairs."""
     dropped = Count("dropped")
     """Number of pairs dropped because they did not fit, or were equal once truncated."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the test or held-out pairs in which the preferred answer scores higher (ties half); None without
+        such pairs: the summary then has the accuracy on the last training batch."""
+        return None if "accuracy_interval" not in self.metrics else self.number("accuracy")
 
     @property
     def accuracy_interval(self) -> tuple[float, float] | None:

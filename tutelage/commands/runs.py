@@ -22,7 +22,7 @@ from tutelage.commands.results import MODEL, TrainingResult
 from tutelage.data.chat_template import dated
 from tutelage.data.formats import LoadedRecords
 from tutelage.data.record_files import Record, fingerprint
-from tutelage.data.records import Preference
+from tutelage.data.records import Demonstration, Preference
 from tutelage.engines.choose import release_memory
 from tutelage.engines.plans.token_budget import scoring_tokens
 from tutelage.engines.ranks.processes import is_restart, join, ranks_on_this_machine
@@ -174,12 +174,12 @@ def remark_batch(batch_size: int, rows: int, what: str = "rows") -> None:
         remark(f"--batch-size is {batch_size}, but there are only {rows} {what}: every step takes all of them.")
 
 
-def check_weights(preferences: Sequence[Preference], source: str) -> None:
-    """Refuse preferences whose weights are all 0, which would have no effect."""
-    if preferences and not any(preference.weight for preference in preferences):
+def check_weights(rows: Sequence[Preference | Demonstration], source: str) -> None:
+    """Refuse rows whose weights are all 0, which would have no effect."""
+    if rows and not any(row.weight for row in rows):
         raise TutelageError(
-            f"Every preference of {source} has the weight 0, so training would have no effect: correct the column "
-            "weight, or remove it."
+            f"Every row of {source} has the weight 0, so training would have no effect: correct the column weight, or "
+            "remove it."
         )
 
 

@@ -125,7 +125,7 @@ def _facts(stage: Ancestor) -> Iterator[str]:
     if values:
         yield "settings: " + ", ".join(f"`{name}` {_text(value)}" for name, value in values.items())
     for key, name in SHARES.items():
-        if key == "accuracy" and stage.command != "reward":
+        if key == "accuracy" and "accuracy_interval" not in stage.summary:
             continue  # the accuracy on the last training batch
         if (value := number(stage.summary, key)) is not None:
             yield f"{name}: {percent(value, 1)}{_spread(interval(stage.summary, f'{key}_interval'))}"

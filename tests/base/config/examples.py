@@ -36,7 +36,7 @@ class Outer:
     model: Model
 
 
-floats = st.floats(allow_nan=False)
+floats = st.floats(allow_nan=False, allow_infinity=False)
 inners = st.builds(
     Inner,
     rate=floats,

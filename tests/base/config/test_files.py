@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from tutelage.base.config import difference, load, resolve, save
+from tutelage.base.config import Optimiser, load, resolve, save
+from tutelage.base.config.flags import settings_from
 from tutelage.base.errors import TutelageError
 
 from .examples import Everything, Inner, everythings
@@ -39,13 +40,21 @@ def test_a_file_that_cannot_be_written_is_named_and_the_old_one_stays(tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_infinity_and_nan_survive_files(tmp_path: Path) -> None:
+def test_numbers_of_files_are_finite_unless_a_setting_may_be_infinite(tmp_path: Path) -> None:
     for path in (tmp_path / "a.toml", tmp_path / "a.json"):
-        save(Everything("x", amount=math.inf, inner=Inner(rate=math.nan)), path)
-        again = load(Everything, path)
-        assert again.amount == math.inf
-        assert math.isnan(again.inner.rate)
-        assert difference(again, Everything("x", amount=math.inf, inner=Inner(rate=math.nan))) == []
+        save(Optimiser(max_norm=math.inf), path)
+        assert load(Optimiser, path).max_norm == math.inf
+        for number in (math.inf, -math.inf, math.nan):
+            save(Everything("x", inner=Inner(rate=number)), path)
+            with pytest.raises(TutelageError, match=rf"--inner\.rate is {number};"):
+                load(Everything, path)
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
+def test_numbers_of_flags_are_finite(number: str) -> None:
+    with pytest.raises(TutelageError, match=rf"--inner\.rate is {number};"):
+        settings_from(Everything, ["--text", "x", f"--inner.rate={number}"], prog="test")
+    assert settings_from(Optimiser, ["--max-norm", "inf"], prog="test").max_norm == math.inf
 
 
 def test_the_file_beats_the_defaults_and_the_overrides_beat_the_file(tmp_path: Path) -> None:

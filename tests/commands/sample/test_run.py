@@ -1,5 +1,7 @@
 """`tutelage sample` with a reward: the best of many, and test-time preference optimisation."""
 
+from collections import Counter
+
 import pytest
 from served import choices, serving
 from tiny_commands import files, model, read_jsonl
@@ -127,3 +129,12 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
 def test_contradictions_are_refused(data, tmp_path, changes, told):
     with pytest.raises(TutelageError, match=told):
         sample.main(settings("m", data, tmp_path / "run", **changes))
+
+
+@pytest.mark.parametrize(("n", "asked", "pairs"), [(2, 9, 1), (3, 3, 3), (3, 9, 3)])
+def test_more_pairs_than_completions_make_are_said(tiny_model, data, tmp_path, capsys, n, asked, pairs):
+    assert sample.main(settings(tiny_model("llama"), data, tmp_path / "out", n=n, pairs=asked)) == 0
+    rows = read_jsonl(tmp_path / "out" / "comparisons.jsonl")
+    of_prompts = Counter(row["prompt_id"] for row in rows)
+    assert max(of_prompts.values()) == pairs, "completions differ for at least one prompt"
+    assert (f"--pairs is {asked}" in capsys.readouterr().err) == (asked > pairs)

@@ -1,6 +1,29 @@
 """Bounds on numeric settings, with uniform error messages."""
 
+import dataclasses
+import math
+import sys
+
+from tutelage.base.config.hints import settable
 from tutelage.base.errors import TutelageError
+
+INFINITE = {"infinite": True}
+"""Metadata of a setting that may be infinite."""
+
+
+def require_finite(settings: object, section: str = "") -> None:
+    """Raise TutelageError if a number in the settings is NaN or infinite, apart from INFINITE ones.
+
+    Called on all settings from flags, files and keyword arguments.
+    """
+    for field in settable(type(settings)):
+        key, value = f"{section}{field.name}", getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            require_finite(value, f"{key}.")
+        for number in value if isinstance(value, tuple) else (value,):
+            largest = math.inf if INFINITE.items() <= field.metadata.items() else sys.float_info.max
+            if isinstance(number, float) and not -sys.float_info.max <= number <= largest:
+                raise TutelageError(f"--{key.replace('_', '-')} is {number}; it must be a finite number.")
 
 
 def at_least(settings: object, **least: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import tyro
 
 from tutelage.base.config.aliases import aliases, note_old_name, used_aliases
+from tutelage.base.config.bounds import require_finite
 from tutelage.base.config.files import read_mapping, read_onto
 from tutelage.base.config.hints import default_of, field_texts, is_section, section_of, settable
 from tutelage.base.config.mapping import overlay
@@ -36,7 +37,7 @@ def settings_from(settings: type[Any], words: Sequence[str], *, prog: str, epilo
             note_old_name(f"{path}: the setting {alias.old}", alias.new)
     short = _short_forms(settings)
     try:
-        return tyro.cli(
+        parsed = tyro.cli(
             settings,
             prog=prog,
             description=_description(settings, defaults, short),
@@ -48,6 +49,8 @@ def settings_from(settings: type[Any], words: Sequence[str], *, prog: str, epilo
         if epilogue and not stop.code:
             print(f"\n{epilogue}\n")
         raise
+    require_finite(parsed)
+    return parsed
 
 
 _REGISTRY = tyro.constructors.ConstructorRegistry()

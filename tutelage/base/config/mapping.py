@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from tutelage.base.config.aliases import first_name, under_first_names, without_aliases
+from tutelage.base.config.bounds import require_finite
 from tutelage.base.config.hints import Reader, default_of, settable
 from tutelage.base.errors import TutelageError
 
@@ -64,7 +65,7 @@ def overlay(
 def complete(settings: S, where: str = "") -> S:
     """Rebuild the settings, innermost first, so that every `__post_init__` runs.
 
-    Raises TutelageError when a required field has no value.
+    Raises TutelageError when a required field has no value, and for numbers that are not finite.
     """
     if not dataclasses.is_dataclass(settings):
         return settings
@@ -75,7 +76,10 @@ def complete(settings: S, where: str = "") -> S:
         if value is UNSET:
             raise TutelageError(f"{key} is required and has no value.")
         values[field.name] = complete(value, f"{key}.")
-    return cast(S, cls(**values))
+    completed = cast(S, cls(**values))
+    if not where:
+        require_finite(completed)
+    return completed
 
 
 def to_mapping(settings: object) -> dict[str, Plain]:

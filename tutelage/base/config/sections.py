@@ -1,9 +1,10 @@
 """Sections of settings that several commands share. Field docstrings are the help texts of the command line."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Protocol
 
+from tutelage.base.config.bounds import INFINITE
 from tutelage.base.errors import TutelageError
 
 EngineName = Literal["auto", "plain", "cpu", "gpu"]
@@ -122,7 +123,7 @@ class Optimiser:
     """Linear warm-up: a fraction of all steps if below 1, else a number of steps."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Schedule after the peak: linear or cosine decay to 0 at the last step, or constant."""
-    max_norm: float = 1.0
+    max_norm: float = field(default=1.0, metadata=INFINITE)
     """Clip the global gradient norm to this; inf disables clipping."""
 
     def __post_init__(self) -> None:

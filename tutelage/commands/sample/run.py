@@ -123,6 +123,12 @@ def _write_pairs(settings: SampleSettings, records: Sequence[CompletionRecord]) 
     usable = [record for record in records if record.text.strip() and "\0" not in record.text]
     if len(usable) < len(records):
         remark(f"{counted(len(records) - len(usable), 'completion')} without a text to show omitted from the pairs.")
+    most = settings.n * (settings.n - 1) // 2
+    if settings.pairs > most:
+        remark(
+            f"--pairs is {settings.pairs}, but {counted(settings.n, 'completion')} of a prompt make "
+            f"{counted(most, 'pair')}: those are all. For more pairs, sample more completions with --n."
+        )
     pairs = pair_completions(usable, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
     write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
     remark(

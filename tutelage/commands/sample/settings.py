@@ -25,7 +25,7 @@ class SampleSettings(AnswerServers):
     n: int = 2
     """Completions per prompt."""
     pairs: int = 0
-    """Pairs of different completions per prompt, to compare; 0 for none."""
+    """Pairs of different completions per prompt, to compare, at most n (n − 1) / 2; 0 for none."""
     reward: tuple[str, ...] = ()
     """Rewards for selecting completions: reward-model folders, module:function, rule:name or judge:file, each with an
     optional =weight."""

@@ -8,10 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
 from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import SftResult
-from tutelage.commands.runs import announce, conclusion, open_training, remark, remark_batch, token_budget
+from tutelage.commands.runs import (
+    announce,
+    check_weights,
+    conclusion,
+    open_training,
+    remark,
+    remark_batch,
+    token_budget,
+)
 from tutelage.commands.sft.settings import SftSettings
 from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.core.rows import EncodedRow
@@ -65,6 +74,12 @@ def prepare_sft(settings: SftSettings) -> AbstractContextManager[Training[SftRes
         return open_training(settings, SftResult, partial(_training, settings, divided, study), *divided)
     refuse_inert_study(settings, settings.data)
     loaded = announce(load_demonstrations(settings.data, answers=settings.answers))
+    if settings.answers == "every":
+        conversations = len(set(loaded.places))
+        remark(
+            f"--answers every: {counted(len(loaded.records), 'answer')} of {counted(conversations, 'conversation')}. "
+            f"--batch-size {settings.batch_size} counts answers, not conversations."
+        )
     start = partial(_training, settings, _parts(settings, loaded), None)
     return open_training(settings, SftResult, start, loaded.records)
 
@@ -101,6 +116,7 @@ def _training(
         from tutelage.commands.study_data import record_study
 
         record_study(study, run.path)
+    check_weights(parts[0], settings.data)
     policy = trained_policy(settings, run)
     data = _encoded(settings, policy, parts)
     inspected = data.answerable[: settings.samples]

@@ -22,7 +22,8 @@ class SftSettings(StudySettings, BatchSettings):
     """Rows of a study to use: corrections (better responses that raters wrote), live (the better responses of
     conversations), votes (the better responses of all other questions)."""
     answers: Literal["last", "every"] = "last"
-    """For a conversation with several answers: train on the last one, or on every one after its history."""
+    """For a conversation with several answers: train on the last one, or on every one after its history. Each is a row,
+    and --batch-size counts rows, not conversations."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03, schedule="cosine"))
     epochs: float = 1.0
