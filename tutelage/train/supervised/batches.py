@@ -11,7 +11,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import EncodedRow, RowList, collate
-from tutelage.data.chat_tokens import NoRoomError, SpelledTokens, encode, pad_token_id, render_prompt, shorten
+from tutelage.data.chat_template import render_prompt
+from tutelage.data.chat_tokens import NoRoomError, SpelledTokens, encode, pad_token_id, shorten
 from tutelage.data.records import AssistantTurn, Demonstration, Messages, Preference, turn_text
 from tutelage.models.budget import Budget
 from tutelage.models.engine_model import EngineModel
