@@ -114,7 +114,17 @@ def judge(folder: Path, dice: random.Random) -> None:
     ]
     raters[7]["flags"] = ["random_like", "biased"]
     raters[8]["flags"] = [{"kind": "adversarial", "evidence": "right in at most 33%, chance is 50%"}]
-    whole = {"raters": raters, "agreement": 0.723, "agreement_interval": [0.705, 0.741], "alpha": 0.446}
+    whole: dict[str, object] = {
+        "raters": raters,
+        "agreement": 0.723,
+        "agreement_interval": [0.705, 0.741],
+        "alpha": 0.446,
+    }
+    bins = [
+        {"low": low, "high": low + 0.1, "predicted": low + 0.05, "observed": 0.9 * low + 0.1, "n": 60}
+        for low in (0.0, 0.1, 0.3, 0.6, 0.8, 0.9)
+    ]
+    whole |= {"calibration": bins, "ece": 0.02}
     write(folder / "judgements.json", {**whole, "items": 1200, "votes": 3127, "ties": 214})
     write(folder / "summary.json", {"items": 1200, "votes": 3127})
 

@@ -61,12 +61,7 @@ def reliability(bins: Sequence[Bin]) -> Chart:
 
 def write_diagram(path: str, calibration: Calibration) -> None:
     """Write a reliability diagram as an SVG file. Raises TutelageError if it cannot be written."""
-    edges, *columns = (
-        values.tolist()
-        for values in (calibration.edges, calibration.predicted, calibration.observed, calibration.count)
-    )
-    rows = zip(edges, edges[1:], *columns, strict=False)
-    chart = reliability([Bin(*row) for row in rows if row[-1]])
+    chart = reliability(bins({"calibration": calibration.rows()}))
     try:
         Path(path).write_text(standalone(draw(chart)), encoding="utf-8")
     except OSError as error:

@@ -139,6 +139,20 @@ def calibration_figure(run: RunContent) -> RunFigure | None:
     )
 
 
+def label_calibration_figure(run: RunContent) -> RunFigure | None:
+    """The calibration of the labels of a study whose raters are simulated: their probabilities against the gold."""
+    diagram = bins(run.judgements)
+    if not diagram:
+        return None
+    return RunFigure(
+        title="Calibration of the labels",
+        drawing=draw(reliability(diagram)),
+        unit="share of comparisons in which the first response has the higher gold, against its stated probability",
+        healthy="The discs lie along the diagonal: labels of 90% are right in nine of ten comparisons.",
+        alarming="A line flatter than the diagonal: raters err together, and the labels are overconfident.",
+    )
+
+
 def path_figure(run: RunContent) -> RunFigure | None:
     """The trajectory of a policy in score and gold."""
     gold = dict(zip(*finite(run, "gold/mean"), strict=True))
@@ -259,6 +273,7 @@ FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
         "pretrain": LANGUAGE,
         "sft": LANGUAGE,
         "sample": (length_figure,),
+        "judge": (label_calibration_figure,),
         "reward": (*REWARD, calibration_figure, accuracy_figure),
         "improve": (*IMPROVE[:2], path_figure, *IMPROVE[2:], length_score_figure),
         "distill": (*DISTILL, length_figure),

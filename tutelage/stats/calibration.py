@@ -28,6 +28,12 @@ class Calibration:
     ece: float
     brier: float
 
+    def rows(self) -> list[dict[str, float]]:
+        """The bins that are not empty, as they are written to files."""
+        columns = (self.edges[:-1], self.edges[1:], self.predicted, self.observed)
+        bins = zip(*(column.tolist() for column in columns), self.count.tolist(), strict=True)
+        return [dict(zip(("low", "high", "predicted", "observed", "n"), row, strict=True)) for row in bins if row[-1]]
+
 
 def calibration(predicted: Floats, outcome: Floats, bins: int = 10) -> Calibration:
     """The reliability diagram of `predicted` [N] in [0, 1] against `outcome` [N], the event (0, 1) or its frequency.

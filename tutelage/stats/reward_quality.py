@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan
 from typing import Any
 
 import numpy as np
@@ -30,18 +29,13 @@ def reward_quality(differences: Sequence[float], p_chosen: Sequence[float], prom
     turned = np.arange(len(difference)) % 2 == 1
     side = np.where(turned, -difference, difference)
     diagram = calibration(1 / (1 + np.exp(-side)), np.where(turned, 1 - p, p), BINS)
-    bins = zip(diagram.edges[:-1], diagram.edges[1:], diagram.predicted, diagram.observed, diagram.count, strict=True)
     return {
         "n": int(decided.sum()),
         "accuracy": share.value,
         "accuracy_interval": [share.low, share.high],
         "ece": diagram.ece,
         "brier": diagram.brier,
-        "calibration": [
-            {"low": float(a), "high": float(b), "predicted": float(x), "observed": float(y), "n": int(n)}
-            for a, b, x, y, n in bins
-            if not isnan(x)
-        ],
+        "calibration": diagram.rows(),
     }
 
 

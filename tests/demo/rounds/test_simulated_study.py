@@ -76,3 +76,12 @@ def test_a_utility_is_computed_once_for_each_answer() -> None:
     assert once(["p", "p", "q"], ["one", "one", "one"]) == [4.0, 4.0, 4.0]
     assert once(["q", "p"], ["three", "one"]) == [6.0, 4.0]
     assert asked == [("p", "one"), ("q", "one"), ("q", "three")]
+
+
+def test_labels_are_compared_with_the_utility(tmp_path: Path) -> None:
+    """The first response of every pair is the better one, so what was foretold for it came true in every bin."""
+    told = json.loads(hold(tmp_path / "study", 3)["judgements.json"])
+    rows = told["calibration"]
+    assert 0 < sum(row["n"] for row in rows) <= 36
+    assert all(row["low"] <= row["predicted"] <= row["high"] for row in rows)
+    assert all(row["observed"] == 1 for row in rows)

@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from tutelage.base.config.files import write_atomically
 from tutelage.commands.display import progress
 from tutelage.data.pairing import split_by_prompt
@@ -41,6 +43,7 @@ from tutelage.people import (
 from tutelage.people.aggregation import Labels, aggregate
 from tutelage.people.simulated_raters import SimulatedRater
 from tutelage.stats.agreement import mirrored_alpha, pair_agreement
+from tutelage.stats.calibration import calibration
 from tutelage.stats.vote_codes import Votes
 
 SIDES = ("a", "b")
@@ -133,6 +136,23 @@ def describe_votes(votes: Sequence[Vote], labels: Labels) -> dict[str, Any]:
     }
 
 
+def describe_labels(labels: Labels, questions: Mapping[str, Question], utility: Utility) -> dict[str, Any]:
+    """Calibration of the labels for the report: P(a is better) against the utility."""
+    decided = [label for label in labels.labels if label.kind == "decided"]
+    if not decided:
+        return {}
+    first, second = (
+        utility(
+            [questions[label.item].messages[-1].content for label in decided],
+            [questions[label.item].texts[side] for label in decided],
+        )
+        for side in (0, 1)
+    )
+    better = (np.sign(np.subtract(first, second)) + 1) / 2
+    diagram = calibration(np.array([label.p_first for label in decided]), better)
+    return {"calibration": diagram.rows(), "ece": diagram.ece}
+
+
 def _describe_rater(name: str, votes: Sequence[Vote], labels: Labels) -> dict[str, Any]:
     own = [vote for vote in votes if vote.rater == name and vote.verdict in SIDES]
     shown_left = [(vote.verdict == "a") == (vote.sides[0] == 0) for vote in own]
@@ -201,7 +221,7 @@ def hold_study(
     """Let simulated raters judge all questions, and write the study, its statistics and its preferences.
 
     study.sqlite        the study itself
-    judgements.json     raters and agreement, for the report
+    judgements.json     raters, agreement and calibration of the labels, for the report
     preferences.jsonl   labels to train on
     test_votes.jsonl    single votes, on other prompts, of raters without a flag
     summary.json        `ceiling`: the accuracy on these of a predictor with the utility itself
@@ -230,13 +250,14 @@ def hold_study(
 
         judge(store, study.id, raters, utility, seed=judging.seed, done=judged)
     votes = list_votes(store, study.id)
-    summary = describe_votes(votes, aggregate(votes, {}))
+    known = {question.key: question for question in list_questions(store, study.id)}
+    decided = aggregate(votes, {})
+    summary = describe_votes(votes, decided) | describe_labels(decided, known, utility)
     write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
     tested = {prompt.messages for prompt in questions.prompts if prompt.id in aside}
     labels = preferences(store, study.id, Selection(kinds=("simulated",)))
     kept = (label for label in labels if label.messages not in tested)
     write_jsonl(out / "preferences.jsonl", map(to_row, kept))
-    known = {question.key: question for question in list_questions(store, study.id)}
     everybody = {rater["name"] for rater in summary["raters"]}
     good = {rater["name"] for rater in summary["raters"] if not rater["flags"]} or everybody
     test = [v for v in votes if v.rater in good and v.verdict in SIDES and known[v.item].messages in tested]
