@@ -11,7 +11,10 @@ from scipy.stats import t as student
 
 from tutelage.stats.vote_codes import Floats
 
-RESULTS = Path(__file__).parent / "results" / "raters.json"
+RESULTS = {
+    grid: Path(__file__).parent / "results" / f"{name}.json"
+    for grid, name in (("nominal", "raters"), ("ordered", "raters_ordered"))
+}
 STANDARDS = ("majority", "one-coin")
 ENOUGH_STUDIES = 5  # below, the interval is over the items of all studies, above over the studies
 DRAWS = 2_000
@@ -21,18 +24,18 @@ Study: TypeAlias = dict[str, Any]
 Summary: TypeAlias = dict[str, Any]
 
 
-def write_tables(here: list[Study], peer: list[Study]) -> None:
-    """Write raters.json, with a summary of each design on each side, and raters.md."""
+def write_tables(here: list[Study], peer: list[Study], path: Path) -> None:
+    """Write a summary of each design on each side to a .json file, and tables to an .md file of the same name."""
     sides = {"here": _by_design(here), "crowd-kit": _by_design(peer)}
     summaries = {side: {name: summary(s) for name, s in found.items()} for side, found in sides.items()}
-    RESULTS.write_text(json.dumps(summaries, indent=1) + "\n")
+    path.write_text(json.dumps(summaries, indent=1) + "\n")
     text = ["# Rater models on simulated votes", ""]
     for side, found in sides.items():
         if found:
             text += [f"## The default and {'the other models here' if side == 'here' else side}", ""]
             text += [*overview(found, summaries[side]), "", *behind(summaries[side]), ""]
     text += designs_table(summaries["here"], summaries["crowd-kit"])
-    RESULTS.with_suffix(".md").write_text("\n".join(text) + "\n")
+    path.with_suffix(".md").write_text("\n".join(text) + "\n")
 
 
 def _by_design(studies: list[Study]) -> dict[str, list[Study]]:

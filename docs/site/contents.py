@@ -27,6 +27,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "ranks",
             "scale",
             "raters",
+            "explanation/ties",
             "explanation/architecture",
         ],
         "Reference": ["reference/README", "algorithms/README", "rewards", "data", "reference/files", "serving"],

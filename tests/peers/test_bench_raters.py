@@ -37,13 +37,13 @@ def test_the_calibration_error_is_of_pooled_bins():
 
 def test_a_study_that_was_measured_is_not_measured_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(raters, "STUDIES", tmp_path)
-    monkeypatch.setattr(raters_table, "RESULTS", tmp_path / "raters.json")
+    monkeypatch.setitem(raters_table.RESULTS, "nominal", tmp_path / "raters.json")
     monkeypatch.setattr("sys.argv", ["raters", "--only", "alike 5 x 20, 2 classes", "--repeat", "1"])
     raters.main()
-    first = (tmp_path / "here.jsonl").read_text()
+    first = (tmp_path / "nominal" / "here.jsonl").read_text()
     assert capsys.readouterr().out.startswith("alike 5 x 20, 2 classes 0 ")
     raters.main()
-    assert (tmp_path / "here.jsonl").read_text() == first
+    assert (tmp_path / "nominal" / "here.jsonl").read_text() == first
     assert capsys.readouterr().out == ""
     kept = json.loads(first)
     bins = np.array(kept["methods"]["default"]["bins"])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tiers import long_except
 
-from bench.raters import OVERLAP, Design, default, log_loss, right, simulate
+from bench.rater_designs import OVERLAP, Design, OrderedDesign, ordered_grid
+from bench.raters import default, log_loss, right
 from tutelage.stats.model_choice import CANDIDATES, choose_model, fit_model
 from tutelage.stats.reliability import majority, one_coin
 from tutelage.stats.vote_codes import Votes
@@ -60,7 +61,7 @@ HARDEST = [("differing", 1000, 20, 2), ("hard", 300, 2, 5), ("alike", 20, 100, 5
 def test_the_default_is_never_worse_than_the_majority_or_one_coin(kind, raters, each, classes):
     """By more than two standard errors of the difference, in accuracy and log-loss, on designs like the hardest ones of
     the grid of `python -m bench.raters`."""
-    votes, truth = simulate(Design(kind, raters, each, classes, OVERLAP[classes]), 10_000)
+    votes, truth = Design(kind, raters, each, classes, OVERLAP[classes]).simulate(10_000)
     posterior = default(votes)[0]
     for other in (majority(votes), one_coin(votes).posterior):
         lead = right(posterior, truth) - right(other, truth)
@@ -168,6 +169,46 @@ def test_raters_who_are_all_right_do_not_copy():
 
 @pytest.mark.parametrize("name", CANDIDATES)
 def test_one_vote_each_is_no_reason_to_fail(name):
-    votes = Votes.of("xyz", "rst", "aab")
-    assert np.isfinite(fit_model(name, votes).posterior).all()
-    assert choose_model(votes).name == "coin"
+    assert np.isfinite(fit_model(name, Votes.of("xyz", "rst", "aab")).posterior).all()
+
+
+def test_one_vote_each_selects_the_simplest():
+    assert choose_model(Votes.of("xyz", "rst", "aab")).name == "coin"
+
+
+GRID = {design.name: design for design in ordered_grid()}
+DOZEN = [name for name, design in GRID.items() if design.votes <= 1_800][:12]
+ALL_AT_ONCE = 3.8
+"""Standard errors of an interval that holds for 210 designs and two comparisons at once."""
+
+
+@pytest.mark.parametrize("name", long_except(DOZEN, GRID))
+def test_ordered_labels_are_never_worse_than_the_majority_or_one_coin(name):
+    """Raters with private thresholds: the ordered grid of `python -m bench.raters`."""
+    votes, truth = GRID[name].simulate(10_000)
+    posterior = default(votes, ordered=True)[0]
+    for other in (majority(votes), one_coin(votes).posterior):
+        lead = right(posterior, truth) - right(other, truth)
+        assert lead.mean() >= -ALL_AT_ONCE * lead.std() / np.sqrt(len(lead)) - 1e-9
+
+
+def test_clusters_are_compared_for_ordered_choices_but_not_selected():
+    """No true ties and narrow private thresholds: the cluster of small differences is likelier than one accuracy each,
+    and most of its labels "equal" are wrong."""
+    design = OrderedDesign(3, 6, 0.0, 0.5, 0.5, "half normal", 0.0, 2.5, 30, 600)
+    votes, truth = design.simulate(0)
+    choice = choose_model(votes, ordered=True)
+    assert choice.name == "ordinal"
+    assert choice.predicted["hierarchical"] > choice.predicted["coin"] + 0.02
+    assert set(choice.predicted) - set(choice.selectable) == {"hierarchical", "matrix"}
+    accuracy = {name: right(fit.posterior, truth).mean() for name, fit in choice.fits.items()}
+    assert accuracy["hierarchical"] < accuracy["coin"] - 0.05
+    assert accuracy["ordinal"] > accuracy["coin"] - 0.01
+    ours, theirs = (choice.fits[name].posterior.argmax(axis=1) for name in ("ordinal", "hierarchical"))
+    assert choice.differing("hierarchical") == (ours != theirs).sum() > 60
+    assert choice.differing("ordinal") == 0
+
+
+def test_unordered_choices_have_no_ordinal_model():
+    votes, _ = draw(coins([0.8] * 6, 3), [1 / 3] * 3, items=60, votes_per_item=3, seed=0)
+    assert "ordinal" not in choose_model(votes).fits

@@ -283,3 +283,25 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
     assert path.read_text() == "a\n1\n"
     with pytest.raises(TutelageError, match=r"absent/out\.csv"):
         write_table(str(tmp_path / "absent" / "out.csv"), ["a"], [])
+
+
+def test_a_tie_stands_between_the_two_others_and_an_order_is_kept(tmp_path):
+    rows = "item,rater,choice\n1,Ada,b\n1,Bo,Equal\n2,Ada,a\n"
+    found = read_votes(file(tmp_path, rows), VoteFileColumns("item", "rater"))
+    assert (found.votes.choices, found.ordered) == (("a", "Equal", "b"), True)
+    turned = read_votes(file(tmp_path, rows), VoteFileColumns("item", "rater", order=("b", "Equal", "a")))
+    assert (turned.votes.choices, turned.ordered) == (("b", "Equal", "a"), True)
+    assert turned.votes.choice.tolist() == [0, 1, 2]
+    plain = read_votes(file(tmp_path, rows.replace("Equal", "c")), VoteFileColumns("item", "rater"))
+    assert (plain.votes.choices, plain.ordered) == (("a", "b", "c"), False)
+
+
+def test_sides_with_a_strength_stand_around_the_tie(tmp_path):
+    rows = "item,rater,choice,s\n1,Ada,b,1\n1,Bo,tie,0\n2,Ada,a,1\n2,Bo,a,3\n3,Bo,b,2\n"
+    columns = VoteFileColumns("item", "rater", strength="s")
+    found = read_votes(file(tmp_path, rows), columns)
+    assert (found.votes.choices, found.ordered) == (("a 3", "a 1", "tie", "b 1", "b 2"), True)
+    for wrong, named in ((rows.replace("b,2", "c,2"), "c 2"), (rows.replace("b,2", "b,"), "'s'")):
+        with pytest.raises(TutelageError, match="--strength s") as refusal:
+            read_votes(file(tmp_path, wrong), columns)
+        assert named in str(refusal.value)

@@ -67,9 +67,9 @@ def fit_without_copies(votes: Votes, gold: Ints, links: tuple[Link, ...], fit_we
         weight[mine] = np.where(same, 1 - share, 1.0)
     fit = fit_weighted(votes, gold, weight)
     for _ in range(_ROUNDS if links else 0):
-        for number, (link, (mine, same)) in enumerate(zip(links, pairs, strict=True)):
+        for number, (mine, same) in enumerate(pairs):
             item, choice = votes.item[mine], votes.choice[mine]
-            alone = (fit.posterior[item] * fit.confusion[link.follower][:, choice].T).sum(axis=1)
+            alone = fit.chance(item, votes.rater[mine])[np.arange(len(mine)), choice]
             shares[number], weight[mine] = _share(alone, same, shares[number])
         fit = fit_weighted(votes, gold, weight)
     fitted = (Link(link.follower, link.leader, share) for link, share in zip(links, shares, strict=True))
@@ -97,8 +97,7 @@ def _share(alone: Floats, same: Bools, share: float) -> tuple[float, Floats]:
 def predict(fit: Independent, votes: Votes, item: Ints, rater: Ints) -> Floats:
     """[n, K]: the probability of each choice by these raters on these items, given the `votes` of the fit; a linked
     rater repeats the leader's vote with the link's share."""
-    posterior, confusion = fit.reliability.posterior, fit.reliability.confusion
-    chance: Floats = np.einsum("nj,njk->nk", posterior[item], confusion[rater])
+    chance = fit.reliability.chance(item, rater)
     table = votes.table() if fit.links else _NO_TABLE
     for link in fit.links:
         for one, other in ((link.follower, link.leader), (link.leader, link.follower)):

@@ -1,13 +1,17 @@
-"""Selection of a rater model for a table of votes, by cross-validated likelihood.
+"""Selection of a rater model for a table of votes, by its predictions of votes and by what its classes are.
 
-Each candidate is fitted to a part of the votes and predicts the others: with the item's posterior q and the rater's
-confusion matrix θ from the fitted part,
+Each candidate is fitted to a part of the votes and predicts the others: with the posterior q of the item's classes, or
+of finer states, and the rater's choices θ from the fitted part,
 
     log P(choice = k) = log Σ_j q_item(j) θ_rater[j, k].
 
 The simplest candidate with a mean within two standard errors of the best is selected (one in Breiman et al. 1984): a
-richer model with equal predictions may label items worse, and the best of four is too often ahead of the true model by
+richer model with equal predictions may label items worse, and the best of five is too often ahead of the true model by
 one standard error.
+
+A likelier model may have worse labels even with unlimited votes, if its classes are free clusters of items
+(docs/explanation/ties.md): where differences are graded, `hierarchical` and `matrix` describe votes best by a class
+"equal" of all items with small differences. So they are compared for `ordered` choices, but not selected.
 
 The majority is not a candidate. It is `coin` with a spread of abilities τ = 0, and `coin` estimates τ; with few votes
 per rater, held-out votes cannot distinguish the two although the abilities decide ties.
@@ -15,7 +19,7 @@ per rater, held-out votes cannot distinguish the two although the abilities deci
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +28,7 @@ from tutelage.stats.calibration import Calibration, calibration
 from tutelage.stats.copy_evidence import copying_links
 from tutelage.stats.copy_links import Link, fit_without_copies, likely_links, predict
 from tutelage.stats.hierarchical import Effects, Hierarchical, fit_hierarchical
+from tutelage.stats.ordinal_average import Populations, estimate_populations, fit_ordinal
 from tutelage.stats.reliability import ConfusionMatrices, Reliability, describe, fit, gold_codes
 from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes
 
@@ -31,6 +36,7 @@ _PARTS = 5
 _ENOUGH = 4_000  # number of held-out votes for which one part is precise enough
 _CLEARLY = 2.0  # standard errors by which a richer model or a link must improve
 _QUICK = 5e-3  # tolerance of fits for comparison
+_MANY_VOTES = 1_000
 _FEW_RATERS = 30  # with more raters, no pair can dominate the estimated truth
 _WORTH = 0.05  # nats per vote
 _LINKS_TRIED = 3
@@ -67,40 +73,60 @@ class OwnMatrices:
         return describe(model, fit(model, tolerance=tolerance))
 
 
+@dataclass(frozen=True)
+class Ordered:
+    """The ordinal model, for choices in their order; `known` are shared parameters that need no estimation."""
+
+    known: Populations | None = None
+
+    def __call__(self, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
+        return fit_ordinal(votes, gold, weight, self.known)
+
+
 CANDIDATES: Mapping[str, RaterModelCandidate] = {
     "majority": WithEffects(Effects()),
     "coin": WithEffects(Effects(ability=True)),
     "biased": WithEffects(Effects(ability=True, bias=True)),
+    "ordinal": Ordered(),
     "hierarchical": WithEffects(Effects(ability=True, bias=True, pattern=True)),
     "matrix": OwnMatrices(),
 }
 """Rater models by name, from the simplest to the richest."""
 
-COMPARED = ("coin", "biased", "hierarchical", "matrix")
-"""The candidates of `choose_model`."""
+CLUSTERING = ("hierarchical", "matrix")
+"""The candidates whose classes are free clusters of items."""
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The selected model: its `name`; for each of `COMPARED` the mean log-likelihood of a held-out vote in nats,
-    `predicted`, its difference to the best, `deficit`, and the standard error of that difference, `error`; the number
-    of held-out `votes`; the `calibration` of the selected model on single votes; the `links` between raters, whose
-    common votes count once; and the `evident` links, which only a common source explains (`copying_links`)."""
+    """The selected model: its `name`; for each candidate but the majority the mean log-likelihood of a held-out vote in
+    nats, `predicted`, its difference to the best, `deficit`, and the standard error of that difference, `error`; the
+    `fits` of all candidates to all votes; the candidates that were `selectable`; the number of held-out `votes`; the
+    `calibration` of the selected model on single votes; the `links` between raters, whose common votes count once; and
+    the `evident` links, which only a common source explains (`copying_links`)."""
 
     name: str
     predicted: Mapping[str, float]
     deficit: Mapping[str, float]
     error: Mapping[str, float]
+    fits: Mapping[str, Reliability]
+    selectable: tuple[str, ...]
     votes: int
     calibration: Calibration
     links: tuple[Link, ...]
     evident: tuple[Link, ...] = ()
 
+    def differing(self, name: str) -> int:
+        """The number of items that this candidate labels otherwise than the selected one."""
+        one, other = (self.fits[each].posterior.argmax(axis=1) for each in (self.name, name))
+        return int((one != other).sum())
 
-def choose_model(votes: Votes, gold: Ints | None = None, *, seed: int = 0) -> Choice:
-    """Select the simplest candidate that predicts held-out votes about as well as the best. With few raters, also
-    selects links between raters that seem to copy, if they improve the prediction by more than two standard errors."""
-    trial = _Trial(votes, gold_codes(votes, gold), _held_out_parts(len(votes), seed))
+
+def choose_model(votes: Votes, gold: Ints | None = None, *, ordered: bool = False, seed: int = 0) -> Choice:
+    """Select the simplest candidate that predicts held-out votes about as well as the best. The ordinal model is one
+    for two classes, and for more if the choices are `ordered`. With few raters, also selects links between raters that
+    seem to copy, if they improve the prediction by more than two standard errors."""
+    trial = _Trial(votes, gold_codes(votes, gold), _held_out_parts(len(votes), seed), ordered)
     choice = trial.compare(())
     if len(votes.raters) > _FEW_RATERS:
         return choice
@@ -111,14 +137,21 @@ def choose_model(votes: Votes, gold: Ints | None = None, *, seed: int = 0) -> Ch
     return replace(trial.compare(links), evident=tuple(link for link in links if link.pair in copying))
 
 
-def fit_model(name: str, votes: Votes, gold: Ints | None = None, links: tuple[Link, ...] = ()) -> Reliability:
-    """Fit the candidate of that name. For `majority`, which weights all raters equally, the statistics of raters are
-    those of `coin`. Two classes without golds are labelled so that most raters are better than chance."""
+def fit_model(
+    name: str,
+    votes: Votes,
+    gold: Ints | None = None,
+    links: tuple[Link, ...] = (),
+    candidates: Mapping[str, RaterModelCandidate] = CANDIDATES,
+) -> Reliability:
+    """Fit the candidate of that name; for `ordinal` the choices of the votes are in their order. For `majority`, which
+    weights all raters equally, the statistics of raters are those of `coin`. Two classes without golds are labelled so
+    that most raters are better than chance."""
     codes = gold_codes(votes, gold)
-    fitted = fit_without_copies(votes, codes, links, partial(CANDIDATES[name], tolerance=1e-3))
+    fitted = fit_without_copies(votes, codes, links, partial(candidates[name], tolerance=1e-3))
     reliability = fitted.reliability
     if name == "majority":
-        described = CANDIDATES["coin"](votes, codes, fitted.weight, 1e-3)
+        described = candidates["coin"](votes, codes, fitted.weight, 1e-3)
         reliability = replace(described, posterior=reliability.posterior)
     return reliability if (codes >= 0).any() else _named_by_most(reliability)
 
@@ -130,20 +163,44 @@ class _Trial:
     votes: Votes
     gold: Ints
     parts: list[Bools]
+    ordered: bool
+
+    @cached_property
+    def _candidates(self) -> Mapping[str, RaterModelCandidate]:
+        """The candidates by name. What all raters share in the ordinal model, some five numbers, is estimated once from
+        many votes: knowing them improves the likelihood of a held-out vote by 5/N."""
+        if not self.ordered and len(self.votes.choices) > 2:
+            return {name: each for name, each in CANDIDATES.items() if name != "ordinal"}
+        if len(self.votes) < _MANY_VOTES:
+            return CANDIDATES
+        known = estimate_populations(self.votes, self.gold, np.ones(len(self.votes)))
+        return {**CANDIDATES, "ordinal": Ordered(known)}
 
     def compare(self, links: tuple[Link, ...]) -> Choice:
         """Compare the candidates with these links."""
-        chance = {name: self._predict(name, links) for name in COMPARED}
+        compared = [name for name in self._candidates if name != "majority"]
+        chance = {name: self._predict(name, links) for name in compared}
         item, choice = self._held_out()
         value = {name: self._log(p) for name, p in chance.items()}
         predicted = {name: float(log.mean()) for name, log in value.items()}
+        clusters = self.ordered and len(self.votes.choices) > 2
+        selectable = tuple(name for name in compared if not clusters or name not in CLUSTERING)
         best = value[max(predicted, key=lambda name: predicted[name])]
         deficit = {name: float((best - log).mean()) for name, log in value.items()}
         error = {name: _clustered_error(best - log, item) for name, log in value.items()}
-        name = next(name for name in COMPARED if deficit[name] <= _CLEARLY * error[name])
+        name = self._simplest({name: value[name] for name in selectable}, item)
         came_true = (choice[:, None] == np.arange(len(self.votes.choices))).astype(float)
         diagram = calibration(chance[name].ravel(), came_true.ravel())
-        return Choice(name, predicted, deficit, error, len(item), diagram, links)
+        fits = {each: fit_model(each, self.votes, self.gold, links, self._candidates) for each in self._candidates}
+        return Choice(name, predicted, deficit, error, fits, selectable, len(item), diagram, links)
+
+    def _simplest(self, value: Mapping[str, Floats], item: Ints) -> str:
+        """The first name whose log-likelihoods of held-out votes are on average within two standard errors of the
+        best."""
+        best = max(value.values(), key=lambda log: float(log.mean()))
+        return next(
+            name for name, log in value.items() if (best - log).mean() <= _CLEARLY * _clustered_error(best - log, item)
+        )
 
     def links(self, name: str, suspects: set[frozenset[int]]) -> tuple[Link, ...]:
         """Links between raters that seem to copy, among `suspects` and the pairs with most agreement, added greedily
@@ -163,7 +220,7 @@ class _Trial:
             if not better:
                 break
             _, links, before = max(better, key=lambda candidate: candidate[0])
-        fitted = fit_without_copies(self.votes, self.gold, links, partial(CANDIDATES[name], tolerance=_QUICK))
+        fitted = fit_without_copies(self.votes, self.gold, links, partial(self._candidates[name], tolerance=_QUICK))
         return fitted.links
 
     def _worth(self, link: Link, gain: Floats) -> float:
@@ -190,7 +247,7 @@ class _Trial:
         chances = []
         for part in self.parts:
             others = self.votes.keep(~part)
-            fitted = fit_without_copies(others, self.gold, links, partial(CANDIDATES[name], tolerance=_QUICK))
+            fitted = fit_without_copies(others, self.gold, links, partial(self._candidates[name], tolerance=_QUICK))
             chances.append(predict(fitted, others, self.votes.item[part], self.votes.rater[part]))
         return np.clip(np.concatenate(chances), 1e-12, 1.0)
 

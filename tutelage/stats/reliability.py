@@ -230,7 +230,8 @@ class Reliability:
     probability that the rater's next vote is right, with the credible interval `low`, `high`. `evidence` [R]: the
     rater's votes as an equivalent number of votes on items of *known* truth; the only vote on an item counts 0.
     `confusion` [R, K, K]: P(choice | truth). `objective` [rounds + 1]: log posterior density after each round,
-    non-decreasing.
+    non-decreasing. Where items differ within a class, `states` [I, J] are the probabilities of finer states, and
+    `state_choice` [R, J, K] is P(choice | state).
     """
 
     posterior: Floats
@@ -242,6 +243,14 @@ class Reliability:
     confusion: Floats
     objective: Floats
     converged: bool
+    states: Floats | None = None
+    state_choice: Floats | None = None
+
+    def chance(self, item: Ints, rater: Ints) -> Floats:
+        """P(choice) of these raters on these items [n, K]."""
+        states = self.posterior if self.states is None else self.states
+        choice = self.confusion if self.state_choice is None else self.state_choice
+        return np.asarray(np.einsum("nj,njk->nk", states[item], choice[rater]))
 
 
 def majority(votes: Votes) -> Floats:
@@ -345,36 +354,42 @@ def _weights(votes: Votes, weight: Floats | None) -> Floats:
 
 def describe(model: RaterModel[Parameters], fitted: RaterFit[Parameters], level: float = 0.95) -> Reliability:
     """The `Reliability` from a fitted rater model, with intervals of this `level`."""
-    from scipy.special import betaincinv
-
     prevalence = np.exp(model.log_prevalence(fitted.parameters))
     confusion = np.exp(model.log_choice(fitted.parameters))
     accuracy = np.einsum("j,rjj->r", prevalence, confusion)
-    evidence = _evidence(model, fitted.parameters, accuracy)
-    votes = evidence + model.prior_votes(fitted.parameters, accuracy)
-    low, high = (betaincinv(accuracy * votes, (1 - accuracy) * votes, p) for p in ((1 - level) / 2, (1 + level) / 2))
+    votes = model.votes
+    own = np.moveaxis(model.log_choice(fitted.parameters), 1, 2)[votes.rater, votes.choice]
+    others = model.joint(fitted.parameters)[votes.item] - model.weight[:, None] * own
+    others = np.exp(others - others.max(axis=1, keepdims=True))
+    others /= others.sum(axis=1, keepdims=True)
+    evidence = equivalent_votes(votes, model.gold, model.weight, others, accuracy)
+    low, high = beta_interval(accuracy, evidence + model.prior_votes(fitted.parameters, accuracy), level)
     return Reliability(
         fitted.posterior, prevalence, accuracy, low, high, evidence, confusion, fitted.objective, fitted.converged
     )
 
 
-def _evidence(model: RaterModel[Parameters], parameters: Parameters, accuracy: Floats) -> Floats:
+def beta_interval(mean: Floats, votes: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Quantiles (1 ± level)/2 of the Beta distributions of these means that are worth these numbers of votes [R]."""
+    from scipy.special import betaincinv
+
+    low, high = (betaincinv(mean * votes, (1 - mean) * votes, p) for p in ((1 - level) / 2, (1 + level) / 2))
+    return low, high
+
+
+def equivalent_votes(votes: Votes, gold: Ints, weight: Floats, others: Floats, accuracy: Floats) -> Floats:
     """[R]: the equivalent number of votes of known truth, as information about the accuracy a.
 
-    Let m be the class probabilities of the item *without* this vote. The vote is k with probability
+    Let m be the class probabilities of the item *without* this vote, `others` [N, K]. The vote is k with probability
     P_k = a m_k + (1 - a)(1 - m_k)/(K - 1) and carries the Fisher information Σ_k (dP_k/da)²/P_k about a:
     1/(a(1 - a)) if the truth is known, none if m is even. The sum over votes times a(1 - a) counts votes of
     known truth. (Including the rater's own vote in m would make raters without co-raters look certain; for
     the same reason items without other raters count 0, whatever the prevalence.)
     """
-    votes, classes = model.votes, len(model.votes.choices)
-    own = np.moveaxis(model.log_choice(parameters), 1, 2)[votes.rater, votes.choice]
-    others = model.joint(parameters)[votes.item] - model.weight[:, None] * own
-    others = np.exp(others - others.max(axis=1, keepdims=True))
-    others /= others.sum(axis=1, keepdims=True)
+    classes = len(votes.choices)
     a = accuracy[votes.rater][:, None]
     slope = others - (1 - others) / (classes - 1)
     chance = a * others + (1 - a) * (1 - others) / (classes - 1)
-    judged_by_others = (votes.per_item() > 1) | (model.gold >= 0)
-    information = model.weight * judged_by_others[votes.item] * (slope**2 / chance).sum(axis=1)
+    judged_by_others = (votes.per_item() > 1) | (gold >= 0)
+    information = weight * judged_by_others[votes.item] * (slope**2 / chance).sum(axis=1)
     return accuracy * (1 - accuracy) * sum_by(votes.rater, information, len(votes.raters))

@@ -26,6 +26,8 @@ CHOICE = "verdict"
 _COLUMNS = {"item", "rater", "rater_kind", "pool", CHOICE, "excluded"}
 _CLASSES = {"a", "b", "tie", "both_bad"}
 """Columns of `votes.csv`, and the verdicts of two responses in it."""
+TIES = ("tie", "equal", "same", "draw", "neutral")
+"""Names of a class between two others, case-insensitive."""
 
 
 _MOST_CHOICES = 50
@@ -35,22 +37,27 @@ _PLACES_NAMED = 3
 @dataclass(frozen=True)
 class VoteFileColumns:
     """Names of the columns with the item, the rater, the choice and optionally the known answer. By default the choice
-    is in `choice`, or in `verdict` for the export of a study."""
+    is in `choice`, or in `verdict` for the export of a study. With a column `strength` the classes are the sides with
+    their strength, "a 3" … "tie" … "b 3". `order` names the classes in their order, if they have one."""
 
     item: str
     rater: str
     choice: str = ""
     gold: str = ""
+    strength: str = ""
+    order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class VoteFile:
-    """The votes of a file. `gold` [I]: the known class of each item (-1 unknown; None without such a column); `rows`:
-    the number of rows in the file, of which `rows - len(votes)` were skipped; `notes`: skipped or irregular rows and
-    their location; `repeats`: by rater, the consistency of repeated answers."""
+    """The votes of a file. `gold` [I]: the known class of each item (-1 unknown; None without such a column);
+    `ordered`: whether the choices are in a known order; `rows`: the number of rows in the file, of which
+    `rows - len(votes)` were skipped; `notes`: skipped or irregular rows and their location; `repeats`: by rater, the
+    consistency of repeated answers."""
 
     votes: Votes
     gold: Ints | None
+    ordered: bool
     rows: int
     notes: tuple[str, ...]
     repeats: Mapping[str, Repeats]
@@ -73,8 +80,9 @@ def read_votes(path: str, columns: VoteFileColumns, *, keep_rejected: bool = Fal
     Items, raters and choices are the same by the rules of `data.vote_rows`. Skips unreadable rows, rows without item,
     rater or choice, work that a platform rejected (unless `keep_rejected`), and all but the last vote of a rater on an
     item; in the export of a study also skipped and excluded judgements. An item with conflicting known answers counts
-    as unknown. Raises TutelageError for a missing column, no usable row, a choice column with more than 50 different
-    values, or a gold column without any of its values.
+    as unknown. The choices are in the order of `columns.order`, of three with a tie (`TIES`) the tie is in the middle,
+    and otherwise they are sorted. Raises TutelageError for a missing column, no usable row, a choice column with more
+    than 50 different values, a gold column without any of its values, or an order that is not one of the choices.
     """
     table = read_table(path)
     number = len(table.rows) + len(table.broken)
@@ -92,13 +100,13 @@ def read_votes(path: str, columns: VoteFileColumns, *, keep_rejected: bool = Fal
     _refuse_unusable(rows, table, columns)
     notes = [*(f"{_places(where)} left out: {reason}" for reason, where in left_out.items()), *notes]
     answers = _known_answers(rows, notes)
-    choices = ordered_names({row.choice for row in rows} | set(answers.values()))
+    choices, ordered = _in_order(ordered_names({row.choice for row in rows} | set(answers.values())), columns)
     votes = Votes.of([row.item for row in rows], [row.rater for row in rows], [row.choice for row in rows], choices)
     codes = {choice: code for code, choice in enumerate(choices)}
     gold = np.array([codes[answers[item]] if item in answers else -1 for item in votes.items], dtype=np.int64)
     answers_in_order = [(row.item, row.rater, row.choice) for row in complete]
     repeats = self_consistency(*zip(*answers_in_order, strict=True)) if len(answers_in_order) > len(rows) else {}
-    return VoteFile(votes, gold if columns.gold else None, number, tuple(notes), repeats)
+    return VoteFile(votes, gold if columns.gold else None, ordered, number, tuple(notes), repeats)
 
 
 def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -151,7 +159,7 @@ def _of_other_tools(
 ) -> Table:
     """The table of another tool than ours without rejected work, unless it is kept; adds columns without use to
     `notes`."""
-    used = {columns.item, columns.rater, columns.choice, columns.gold}
+    used = {columns.item, columns.rater, columns.choice, columns.gold, columns.strength}
     rejected = rejected_rows(table, used)
     unused = unused_columns(table, used)
     if unused:
@@ -167,7 +175,7 @@ def _of_other_tools(
 
 
 def _require(table: Table, columns: VoteFileColumns) -> None:
-    for role in ("item", "rater", "choice", "gold"):
+    for role in ("item", "rater", "choice", "gold", "strength"):
         name = getattr(columns, role)
         if name and name not in table.columns:
             raise TutelageError(
@@ -183,6 +191,8 @@ def _complete_rows(table: Table, columns: VoteFileColumns, left_out: dict[str, l
         try:
             item, rater, choice = cells = [cell_text(row.values, name) for name in needed]
             gold = cell_text(row.values, columns.gold)
+            if columns.strength and choice and choice.lower() not in TIES:
+                choice = f"{choice} {cell_text(row.values, columns.strength)}".strip()
         except Unusable as error:
             left_out.setdefault(str(error), []).append(row.where)
             continue
@@ -269,6 +279,41 @@ def _known_answers(rows: list[_Row], notes: list[str]) -> dict[str, str]:
     if strange:
         notes.append(f"gold answers that no rater chose: {_some(strange)}")
     return {item: answer for item, answer in answers.items() if item not in contradictions}
+
+
+def _in_order(choices: tuple[str, ...], columns: VoteFileColumns) -> tuple[tuple[str, ...], bool]:
+    """The choices in their order, and whether it is known."""
+    if columns.order:
+        missing, strange = set(choices) - set(columns.order), set(columns.order) - set(choices)
+        if missing or strange or len(columns.order) > len(choices):
+            differ = [f"lacks {_some(missing)}"] * bool(missing) + [f"has {_some(strange)} besides"] * bool(strange)
+            raise TutelageError(
+                f"--order {','.join(columns.order)} {' and '.join(differ) or 'names a class twice'}. Name every choice "
+                f"of the column '{columns.choice}' once; they are {_some(choices)}."
+            )
+        return columns.order, True
+    tie = [choice for choice in choices if choice.lower() in TIES]
+    if columns.strength:
+        return _by_strength([choice for choice in choices if choice not in tie], tie, columns), True
+    if len(choices) == 3 and len(tie) == 1:
+        first, second = (choice for choice in choices if choice not in tie)
+        return (first, tie[0], second), True
+    return choices, False
+
+
+def _by_strength(strong: list[str], tie: list[str], columns: VoteFileColumns) -> tuple[str, ...]:
+    """The choices from the strongest for one side over the tie to the strongest for the other."""
+    parts = [choice.rpartition(" ") for choice in strong]
+    sides = sorted({side for side, _, _ in parts})
+    unnumbered = [choice for choice, (_, _, strength) in zip(strong, parts, strict=True) if _number(strength) is None]
+    if len(sides) != 2 or len(tie) > 1 or unnumbered:
+        raise TutelageError(
+            f"--strength {columns.strength} needs two sides with a number each, and at most one tie, in the columns "
+            f"'{columns.choice}' and '{columns.strength}'; they hold {_some(unnumbered or strong + tie)}."
+        )
+    by_strength = sorted(strong, key=lambda choice: float(choice.rpartition(" ")[2]))
+    one, other = ([choice for choice in by_strength if choice.rpartition(" ")[0] == side] for side in sides)
+    return (*reversed(one), *tie, *other)
 
 
 def _places(where: list[str]) -> str:

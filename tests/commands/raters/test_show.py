@@ -1,12 +1,14 @@
 """`tutelage raters` from a file to the terminal and back to files."""
 
 import csv
+import re
 import time
 
 import numpy as np
 import pytest
 from tiers import long_except
 
+from bench.rater_designs import OrderedDesign
 from tutelage.commands.line import main
 
 HONEST, GUESSERS, LIARS = 8, 3, 1
@@ -104,20 +106,66 @@ def test_using_gold_fixes_it_and_does_not_measure_against_it(votes, tmp_path, ca
 def test_each_model_can_be_asked_for(votes, tmp_path, capsys):
     path, _ = votes
     found = set()
-    for model in ("majority", "coin", "biased", "hierarchical", "matrix"):
+    for model in ("majority", "coin", "biased", "ordinal", "hierarchical", "matrix"):
         run(path, "--model", model, "--out", str(tmp_path / "labels.csv"))
         assert f"rater model: {model}\n" in capsys.readouterr().out
         found.add((tmp_path / "labels.csv").read_text())
-    assert len(found) == 5
+    assert len(found) == 6
 
 
 def test_the_default_says_which_model_it_chose_and_why(votes, capsys):
     path, _ = votes
     run(path)
     out = capsys.readouterr().out
-    assert "rater model: coin, the simplest within two standard errors" in out
+    chosen = re.search(r"rater model: (\w+), the simplest within two standard errors", out)[1]
+    assert chosen in ("coin", "biased", "ordinal"), "a liar and three guessers among the honest"
     assert "coin         log-likelihood of a vote -0.6" in out
     assert "expected calibration error of its predictions of these votes: 0.0" in out
+
+
+def test_every_model_says_how_many_labels_differ_and_gold_comes_first(tmp_path, capsys):
+    """Thresholds are narrow and no item is a tie, so the cluster "equal" of hierarchical is wrong; what gold prefers is
+    said before what was chosen."""
+    votes, truth = OrderedDesign(3, 4, 0.0, 0.5, 0.5, "half normal", 0.0, 2.5, 30, 150).simulate(0)
+    name = ["worse", "equal", "better"]
+    path = tmp_path / "votes.csv"
+    rows = zip(votes.item, votes.rater, votes.choice, strict=True)
+    lines = [f"i{i},r{r},{name[k]},{name[truth[i]]}" for i, r, k in rows]
+    path.write_text("\n".join(["task,worker,answer,truth", *lines]))
+    assert run(path, "--gold", "truth", "--out", str(tmp_path / "labels.csv")) == 0
+    out = capsys.readouterr().out
+    chosen = re.search(r"rater model: (\w+)", out)[1]
+    assert chosen in ("coin", "biased", "ordinal")
+    right = {}
+    labels = {row["item"]: row["label"] for row in table(tmp_path / "labels.csv")}
+    for model in ("majority", "coin", "biased", "ordinal", "hierarchical", "matrix"):
+        run(path, "--gold", "truth", "--model", model, "--out", str(tmp_path / "other.csv"))
+        others = table(tmp_path / "other.csv")
+        right[model] = sum(row["label"] == row["gold"] for row in others)
+        differing = sum(row["label"] != labels[row["item"]] for row in others)
+        (line,) = (line for line in out.split("\n\n")[0].splitlines() if line.startswith(f"  {model} "))
+        assert model == chosen or f"{differing} label" in line
+        assert ("not selected" in line) == (model in ("hierarchical", "matrix"))
+    preferred = max(right, key=lambda model: (right[model], model == chosen))
+    assert (f"known answers prefer {preferred}" in out) == (preferred != chosen)
+    assert "known answers" not in out or out.index("known answers") < out.index("rater model")
+
+
+def test_an_order_that_is_needed_or_wrong_is_refused(tmp_path, capsys):
+    path = tmp_path / "votes.csv"
+    path.write_text("task,worker,answer\nx,r,low\nx,s,mid\ny,r,high\n")
+    for flags in (["--level", "ordinal"], ["--model", "ordinal"]):
+        assert run(path, *flags) == 2
+        refusal = capsys.readouterr().err
+        assert " ".join(flags) in refusal
+        assert "--order" in refusal
+        assert run(path, *flags, "--order", "low,mid,high") == 0
+        capsys.readouterr()
+    for order, named in (("low,mid", "high"), ("low,mid,high,top", "top"), ("low,mid,high,mid", "low,mid,high,mid")):
+        assert run(path, "--order", order) == 2
+        refusal = capsys.readouterr().err
+        assert f"--order {order}" in refusal
+        assert named in refusal
 
 
 def test_the_reliability_diagram_is_drawn_or_says_what_it_lacks(votes, tmp_path, capsys):

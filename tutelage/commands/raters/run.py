@@ -49,6 +49,12 @@ class RatersResult:
         right = (gold[gold_items, None] == np.arange(self.model.posterior.shape[1])).astype(float)
         return calibration(self.model.posterior[gold_items].ravel(), right.ravel())
 
+    def confidence(self) -> tuple[float, float]:
+        """Return the mean probability of the labels of items with a known answer, and the share that is right."""
+        gold = np.full(len(self.model.posterior), -1) if self.file.gold is None else self.file.gold
+        posterior = self.model.posterior[gold >= 0]
+        return float(posterior.max(axis=1).mean()), float((posterior.argmax(axis=1) == gold[gold >= 0]).mean())
+
     def calibration(self) -> Calibration:
         """Return the calibration of the labels if answers are known, else of the predictions of held-out votes.
 
@@ -62,6 +68,25 @@ class RatersResult:
                 "holds votes out."
             )
         return result
+
+    def gold_preference(self) -> tuple[str, float, float] | None:
+        """Return the candidate whose labels are most often right on items with a known answer, by how much it is ahead
+        of the chosen model, and half the width of the 95 % interval over items; None if it is the chosen model, or if
+        the model was fitted to the answers."""
+        gold = self.file.gold
+        if gold is None or self.learnt_gold or self.choice is None:
+            return None
+        known = gold >= 0
+        right = {
+            name: (fit.posterior.argmax(axis=1) == gold)[known].astype(float) for name, fit in self.choice.fits.items()
+        }
+        name = max(right, key=lambda name: (right[name].mean(), name == self.model_name))
+        ahead = right[name] - right[self.model_name]
+        return (
+            None
+            if name == self.model_name
+            else (name, float(ahead.mean()), 1.96 * float(ahead.std()) / len(ahead) ** 0.5)
+        )
 
     def gold_answers(self) -> tuple[Ints, Ints]:
         """Return [R] each: numbers of right choices and of choices, on items with a known answer."""
@@ -87,17 +112,19 @@ def raters(settings: RatersSettings) -> RatersResult:
     Raises:
         TutelageError: the table cannot be read, or has too few choices.
     """
-    columns = VoteFileColumns(settings.item, settings.rater, settings.choice, settings.gold)
-    file = read_votes(settings.votes, columns, keep_rejected=settings.keep_rejected)
+    order = tuple(name.strip() for name in settings.order.split(",")) if settings.order else ()
+    columns = (settings.item, settings.rater, settings.choice, settings.gold, settings.strength, order)
+    file = read_votes(settings.votes, VoteFileColumns(*columns), keep_rejected=settings.keep_rejected)
     votes, gold = file.votes, file.gold if settings.use_gold else None
     if len(votes.choices) < 2:
         raise TutelageError(
             f"All votes in {settings.votes} are '{votes.choices[0]}'; reliability needs at least two different "
             f"choices. {' '.join(f'Note: {note}.' for note in file.notes)}".rstrip()
         )
-    choice = choose_model(votes, gold, seed=settings.seed) if settings.model == "auto" else None
+    ordered = _ordered(settings, file)
+    choice = choose_model(votes, gold, ordered=ordered, seed=settings.seed) if settings.model == "auto" else None
     name = choice.name if choice else settings.model
-    model = fit_model(name, votes, gold, choice.links if choice else ())
+    model = choice.fits[name] if choice else fit_model(name, votes, gold)
     result = RatersResult(
         file,
         model,
@@ -114,6 +141,21 @@ def raters(settings: RatersSettings) -> RatersResult:
     if settings.raters_out:
         write_table(settings.raters_out, *_rater_table(result))
     return result
+
+
+def _ordered(settings: RatersSettings, file: VoteFile) -> bool:
+    """Whether the choices are in a known order. Raises TutelageError if the settings need one that is unknown."""
+    ordered = file.ordered or (settings.level != "nominal" and _numbers(file.votes.choices) is not None)
+    needs = [
+        *(["--level ordinal"] if settings.level == "ordinal" else []),
+        *(["--model ordinal"] if settings.model == "ordinal" else []),
+    ]
+    if needs and not ordered and len(file.votes.choices) > 2:
+        raise TutelageError(
+            f"{needs[0]} needs the order of the choices {', '.join(file.votes.choices)}. Name all of them in their "
+            "order with --order, separated by commas."
+        )
+    return ordered
 
 
 def flag_text(flags: tuple[RaterFlag, ...]) -> str:

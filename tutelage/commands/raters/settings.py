@@ -29,12 +29,19 @@ class RatersSettings:
     `was_cancelled`; by default it is left out."""
     use_gold: bool = False
     """Fit the model to the known answers too, instead of only measuring against them."""
-    model: Literal["auto", "majority", "coin", "biased", "hierarchical", "matrix"] = "auto"
+    strength: str = ""
+    """Column of the strength of a choice for a side, such as `strength` in the `votes.csv` of a study's export: the
+    classes are then the sides with their strengths, in order, around the tie."""
+    order: str = ""
+    """The choices in their order, separated by commas, for example `worse,equal,better`. [default: numbers with --level
+    ordinal or interval; three choices of which one is a tie, such as `a`, `tie`, `b`; otherwise none]"""
+    model: Literal["auto", "majority", "coin", "biased", "ordinal", "hierarchical", "matrix"] = "auto"
     """Error model of raters. majority: no errors, all alike. coin: an accuracy each. biased: also preferred choices.
-    hierarchical: also a shared confusion pattern. matrix: independent confusion matrices (Dawid and Skene). The
-    variance between raters is estimated, except in matrix. auto: the best predictor of held-out votes."""
+    ordinal: thresholds of each rater on a latent difference, for two or ordered choices. hierarchical: biased with a
+    shared confusion pattern. matrix: independent confusion matrices (Dawid and Skene). The variance between raters is
+    estimated, except in matrix. auto: the simplest of the best predictors of held-out votes."""
     level: Literal["nominal", "ordinal", "interval"] = "nominal"
-    """Scale of the choices for alpha: names, an order, or numbers with distances."""
+    """Scale of the choices: names, an order, or numbers with distances."""
     out: str = ""
     """CSV file of the label of each item, with its posterior probability."""
     raters_out: str = ""

@@ -12,6 +12,7 @@ from tutelage.commands.raters.run import RatersResult, flag_text, raters
 from tutelage.commands.raters.settings import RatersSettings
 from tutelage.report.reliability_diagram import write_diagram
 from tutelage.stats.intervals import wilson
+from tutelage.stats.model_choice import Choice
 
 
 def main(settings: RatersSettings) -> int:
@@ -58,25 +59,48 @@ def _print_votes(console: Console, settings: RatersSettings, result: RatersResul
 
 
 def _print_model(console: Console, result: RatersResult) -> None:
-    """Print the chosen model, the reason, and the calibration of its predictions of votes."""
+    """Print the chosen model, the reason, the other models, and the calibration of its predictions of votes."""
     choice = result.choice
     if choice is None:
         console.print(f"rater model: {result.model_name}")
     else:
+        _print_preference(console, result)
         console.print(
             f"rater model: {result.model_name}, the simplest within two standard errors of the best at predicting "
             f"{counted(choice.votes, 'held-out vote')}"
         )
-        for name, value in choice.predicted.items():
-            below = f"{choice.deficit[name]:.3f} ± {choice.error[name]:.3f} below the best"
-            note = below if choice.deficit[name] else "the best"
-            console.print(f"  {name:<12} log-likelihood of a vote {value:.3f}, {note}")
+        _print_candidates(console, choice)
         console.print(f"  expected calibration error of its predictions of these votes: {choice.calibration.ece:.3f}")
         for link in choice.links:
             one, other = (printable(result.file.votes.raters[code]) for code in (link.follower, link.leader))
             console.print(f"note: {one} and {other} {_link_text(link.share, link in choice.evident)}")
     if not result.model.converged:
         console.print("note: the rater model has not converged; its figures may change in the third digit")
+
+
+def _print_preference(console: Console, result: RatersResult) -> None:
+    """Print which model has the best labels by the known answers, if it is not the chosen one."""
+    preference = result.gold_preference()
+    if preference is not None:
+        name, ahead, within = preference
+        console.print(
+            f"the known answers prefer {name} (--model {name}): its labels are right more often than those of the "
+            f"chosen model, by {ahead:.3f} ± {within:.3f}"
+        )
+
+
+def _print_candidates(console: Console, choice: Choice) -> None:
+    """Print the prediction of votes and the labels of each candidate."""
+    for name, fit in choice.fits.items():
+        differing = choice.differing(name)
+        labels = "" if name == choice.name else f"; {counted(differing, 'label')} of {len(fit.posterior):,} differ"
+        if name not in choice.predicted:
+            console.print(f"  {name:<12} predicts no votes{labels}")
+            continue
+        below = f"{choice.deficit[name]:.3f} ± {choice.error[name]:.3f} below the best"
+        note = below if choice.deficit[name] else "the best"
+        barred = "" if name in choice.selectable else " (not selected: its classes are clusters of items, not an order)"
+        console.print(f"  {name:<12} log-likelihood of a vote {choice.predicted[name]:.3f}, {note}{labels}{barred}")
 
 
 def _link_text(share: float, evident: bool) -> str:
@@ -143,7 +167,11 @@ def _print_measured(
     console.print("  (a tie of n choices counts 1/n for the majority)")
     labels = result.label_calibration()
     if labels is not None:
-        console.print(f"  the model's expected calibration error is {labels.ece:.3f} (Brier score {labels.brier:.3f})")
+        mean, right = result.confidence()
+        console.print(
+            f"  the model's labels have a mean probability of {mean:.3f} and are right in {right:.3f}; expected "
+            f"calibration error {labels.ece:.3f}, Brier score {labels.brier:.3f}"
+        )
     if settings.use_gold:
         console.print("  (the model was fitted to these answers, so they cannot measure it)")
 

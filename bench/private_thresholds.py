@@ -1,0 +1,130 @@
+"""The worked case of docs/explanation/ties.md: raters with private thresholds, and models fitted to unlimited items.
+
+    python -m bench.private_thresholds
+
+A share `ties` of the items has the difference d = 0, the others d = ± |x|, x ~ N(0, spread²). A rater sees d with
+logistic noise and votes "equal" within the threshold, so with F = σ
+
+    P(equal | d) = F(t - d) - F(-t - d),        P(a | d) = F(-t - d),        t = threshold · exp(N(0, private²)),
+
+averaged over raters: votes on an item are independent given d. The models see all possible counts of n votes with their
+exact probabilities, and are fitted by expectation-maximisation: no sampling error, so a difference is one of models.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, gammaln, ndtri
+
+from tutelage.stats.vote_codes import Floats, Ints
+
+NODES = 400
+RATERS = 41
+ROUNDS = 4_000
+MIRROR = [2, 1, 0]
+
+
+@dataclass(frozen=True)
+class Case:
+    """The items and the raters of the worked case."""
+
+    ties: float
+    threshold: float
+    private: float = 0.5
+    spread: float = 2.5
+
+    def differences(self) -> tuple[Floats, Floats]:
+        """d ≥ 0 of each state of an item and its probability, the tie first; d < 0 follows by symmetry."""
+        d = self.spread * ndtri(0.5 + (np.arange(NODES) + 0.5) / (2 * NODES))
+        return np.append(0.0, d), np.append(self.ties, np.full(NODES, (1 - self.ties) / NODES))
+
+    def votes(self, d: Floats) -> Floats:
+        """P(vote for a, equal, b) where b is better by d [D, 3]."""
+        t = self.threshold * np.exp(self.private * ndtri((np.arange(RATERS) + 0.5) / RATERS))
+        a, b = expit(-t - d[:, None]).mean(axis=1), expit(d[:, None] - t).mean(axis=1)
+        return np.stack([a, 1 - a - b, b], axis=1)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The mean log-probability of one more vote in nats, and the accuracy of the labels."""
+
+    log_vote: float
+    accuracy: float
+
+
+def compositions(votes: int) -> tuple[Ints, Floats]:
+    """All counts of three choices [C, 3] and the logarithms of their multinomial coefficients [C]."""
+    grid = np.array([(a, e, votes - a - e) for a in range(votes + 1) for e in range(votes + 1 - a)])
+    return grid, gammaln(votes + 1) - gammaln(grid + 1).sum(axis=1)
+
+
+def compare(case: Case, votes: int) -> dict[str, Fit]:
+    """The fits of the majority, the one-coin model, the model of Dawid and Skene with equal raters, and the truth."""
+    counts, coefficient = compositions(votes)
+    d, weight = case.differences()
+    chance = case.votes(d)
+    by_state = np.exp(counts @ np.log(chance).T + coefficient[:, None])  # [C, D]: b is better or equal
+    mirrored = np.exp(counts @ np.log(chance[:, MIRROR]).T + coefficient[:, None])
+    tie, b, a = weight[0] * by_state[:, 0], by_state[:, 1:] @ weight[1:] / 2, mirrored[:, 1:] @ weight[1:] / 2
+    truth = np.stack([a, tie, b], axis=1)  # P(counts, class)
+    future = (by_state @ (chance * weight[:, None]) + mirrored @ (chance[:, MIRROR] * weight[:, None])) / 2
+
+    def judge(posterior: Floats, confusion: Floats) -> Fit:
+        leading = posterior >= posterior.max(axis=1, keepdims=True) * (1 - 1e-9)
+        label = leading / leading.sum(axis=1, keepdims=True)
+        return Fit(float((future * np.log(posterior @ confusion)).sum()), float((truth * label).sum()))
+
+    def mixture(confusion: Floats, prevalence: Floats) -> Floats:
+        joint = np.log(prevalence) + counts @ np.log(confusion).T
+        q = np.exp(joint - joint.max(axis=1, keepdims=True))
+        return q / q.sum(axis=1, keepdims=True)
+
+    def expectation(free: bool) -> tuple[Floats, Floats]:
+        confusion, prevalence = np.full((3, 3), 0.15) + 0.55 * np.eye(3), np.full(3, 1 / 3)
+        seen = truth.sum(axis=1)
+        for _ in range(ROUNDS):
+            q = mixture(confusion, prevalence) * seen[:, None]
+            expected = q.T @ counts
+            if free:
+                expected = expected + expected[MIRROR][:, MIRROR]
+                prevalence = q.sum(axis=0)
+                prevalence = (prevalence + prevalence[MIRROR]) / 2
+                moved = expected / expected.sum(axis=1, keepdims=True)
+            else:
+                right = np.trace(expected) / expected.sum()
+                moved = np.where(np.eye(3) > 0, right, (1 - right) / 2)
+            settled = np.abs(moved - confusion).max() < 1e-10
+            confusion = moved
+            if settled:
+                break
+        return confusion, prevalence
+
+    coin, matrix = expectation(free=False), expectation(free=True)
+    exact = truth / truth.sum(axis=1, keepdims=True)
+    known = Fit(
+        float((future * np.log(future / future.sum(axis=1, keepdims=True))).sum()), judge(exact, matrix[0]).accuracy
+    )
+    return {
+        "majority": judge(np.exp(counts - counts.max(axis=1, keepdims=True)) * 1.0, coin[0]),
+        "one-coin": judge(mixture(*coin), coin[0]),
+        "matrix": judge(mixture(*matrix), matrix[0]),
+        "ordinal": known,
+    }
+
+
+def table() -> Iterator[str]:
+    """The rows of the page's table."""
+    for threshold in (0.5, 1.5):
+        for ties in (0.0, 0.1, 0.3):
+            for votes in (3, 6, 12, 40):
+                found = compare(Case(ties, threshold), votes)
+                cells = [f"{fit.accuracy:.3f}" for fit in found.values()]
+                gain = [f"{found[name].log_vote - found['one-coin'].log_vote:+.3f}" for name in ("matrix", "ordinal")]
+                yield f"| {threshold} | {ties:.0%} | {votes} | " + " | ".join([*cells, *gain]) + " |"
+
+
+if __name__ == "__main__":
+    for row in table():
+        print(row)

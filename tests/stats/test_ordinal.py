@@ -1,0 +1,167 @@
+"""The ordinal rater model by enumeration, by finite differences, in its limits, and on planted thresholds."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bench.private_thresholds import Case, compare
+from bench.rater_designs import OrderedDesign
+from bench.raters import right
+from tutelage.stats.model_choice import fit_model
+from tutelage.stats.ordinal import (
+    SHAPES,
+    SHAPES_OF_TWO,
+    Ordinal,
+    Population,
+    Shape,
+    fit_beliefs,
+    fit_population,
+    rater_types,
+)
+from tutelage.stats.reliability import majority, posterior
+from tutelage.stats.vote_codes import Votes
+
+from .planted import coins, draw
+
+HALF_NORMAL = Shape("fold", math.inf)
+
+
+def model(votes, shape=HALF_NORMAL, gold=None, weight=None, types=None):
+    codes = np.full(len(votes.items), -1) if gold is None else gold
+    own = rater_types(8) if types is None else types
+    return Ordinal(votes, codes, np.ones(len(votes)) if weight is None else weight, shape, own)
+
+
+def chain(choices=3):
+    """Three raters and two items without a loop: r0 - i0 - r1 - i1 - r2."""
+    return Votes.of(
+        ["i0", "i0", "i1", "i1"], ["r0", "r1", "r1", "r2"], ["0", "1", "0", "2"], tuple(map(str, range(choices)))
+    )
+
+
+def enumerated(ordinal, at, included):
+    """P(the included votes and the states of both items) [J, J], summed over the types of the raters."""
+    code, _ = ordinal.states
+    prior = at.prevalence[code] / np.bincount(code)[code]
+    chance, votes = ordinal.choice(at.theta), ordinal.votes
+    total = np.outer(prior, prior)
+    for rater in range(3):
+        factor = np.ones((len(code), len(code), len(at.share)))
+        for n in np.flatnonzero((votes.rater == rater) & included):
+            vote = chance[:, :, votes.choice[n]]
+            factor = factor * (vote[:, None] if votes.item[n] == 0 else vote[None])
+        total = total * (factor @ at.share)
+    return total
+
+
+def test_beliefs_are_exact_on_a_graph_without_loops():
+    votes = chain()
+    ordinal = model(votes)
+    at = ordinal.start()
+    found = fit_beliefs(ordinal, at)
+    joint = enumerated(ordinal, at, np.ones(4, dtype=bool))
+    for item in (0, 1):
+        expected = joint.sum(axis=1 - item) / joint.sum()
+        np.testing.assert_allclose(found.states[item], expected, atol=1e-5)
+        others = enumerated(ordinal, at, votes.item != item)
+        assert found.log_item[item] == pytest.approx(np.log(joint.sum() / others.sum()), abs=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_the_slopes_are_finite_differences(classes):
+    ordinal = model(chain(max(classes, 3)) if classes > 2 else Votes.of("ab", "rs", "01"))
+    theta = ordinal.start().theta + 0.05 * np.arange(3 + ordinal.classes)
+    slopes, step = ordinal._slopes(theta), 1e-6
+    for n, unit in enumerate(step * np.eye(len(theta))):
+        expected = (ordinal.choice(theta + unit) - ordinal.choice(theta - unit))[:, :-2] / (2 * step)
+        np.testing.assert_allclose(slopes[..., n], expected, atol=1e-8)
+
+
+def test_probabilities_sum_to_one_and_contrary_raters_read_the_scale_backwards():
+    ordinal = model(chain())
+    chance = ordinal.choice(ordinal.start().theta)
+    np.testing.assert_allclose(chance.sum(axis=2), 1)
+    code, difference = ordinal.states
+    best, worst = difference.argmax(), difference.argmin()
+    assert chance[best, -1, 0] > 0.5 > chance[best, -1, 2]
+    assert chance[worst, -1, 2] > 0.5
+    assert (difference[code == 1] == 0).all()
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *SHAPES_OF_TWO], ids=str)
+def test_the_magnitudes_have_the_mean_one_and_the_share_that_misleads(shape):
+    m = shape.magnitudes()
+    assert np.abs(m).mean() == pytest.approx(1)
+    assert (np.diff(m) >= 0).all()
+    expected = 0.5 * math.erfc(1 / shape.spread / math.sqrt(2)) if shape.family == "mislead" else 0.0
+    assert (m < 0).mean() == pytest.approx(expected, abs=1 / 8)
+
+
+def test_it_is_the_one_coin_model_without_spread_and_magnitudes():
+    """Raters of one type and equal items of two classes: the posterior for known accuracies, σ(s) but for lapses."""
+    votes, _ = draw(coins([0.8] * 10), [0.5, 0.5], items=200, votes_per_item=4, seed=0)
+    ordinal = model(votes, Shape("fold", 0.0), types=np.zeros((1, 3)))
+    theta = np.array([math.log(1.3), 0.4, 0.4, 0.4, 0.0])
+    found = fit_beliefs(ordinal, Population(theta, np.full(2, 0.5), np.array([1.0, 1e-30, 1e-30])))
+    accuracy = 0.997 / (1 + math.exp(-1.3)) + 0.0015
+    np.testing.assert_allclose(found.states, posterior(votes, np.full(10, accuracy)), atol=1e-4)
+
+
+def test_its_labels_are_those_of_one_accuracy_each_where_raters_have_one():
+    generator = np.random.default_rng(1)
+    votes, truth = draw(coins(generator.beta(6, 2.5, size=40)), [0.5, 0.5], items=400, votes_per_item=5, seed=2)
+    one, other = (fit_model(name, votes).posterior for name in ("ordinal", "coin"))
+    assert (one.argmax(axis=1) == other.argmax(axis=1)).mean() > 0.97
+    assert right(one, truth).mean() > right(other, truth).mean() - 0.01
+
+
+def test_the_reverse_order_of_the_classes_gives_the_reverse():
+    design = OrderedDesign(3, 5, 0.2, 0.8, 0.5, "half normal", 0.0, 2.5, 30, 100)
+    votes, _ = design.simulate(3)
+    back = Votes(votes.item, votes.rater, 2 - votes.choice, votes.items, votes.raters, votes.choices)
+    one, other = (fit_population(model(v)) for v in (votes, back))
+    code = model(votes).one_hot
+    np.testing.assert_allclose(one.states @ code, (other.states @ code)[:, ::-1], atol=2e-3)
+
+
+def test_golds_are_fixed_and_weightless_votes_count_nothing():
+    votes, truth = OrderedDesign(3, 4, 0.2, 0.8, 0.5, "equal", 0.0, 2.5, 20, 60).simulate(4)
+    known = np.where(np.arange(60) < 10, truth, -1)
+    ordinal = model(votes, gold=known)
+    classes = fit_population(ordinal).states @ ordinal.one_hot
+    np.testing.assert_allclose(classes[np.arange(10), truth[:10]], 1)
+    assert np.isfinite(classes).all()
+    kept = np.random.default_rng(0).random(len(votes)) < 0.7
+    at = ordinal.start()
+    weighted = fit_beliefs(model(votes, weight=kept.astype(float)), at)
+    np.testing.assert_allclose(weighted.states, fit_beliefs(model(votes.keep(kept)), at).states, atol=1e-4)
+
+
+def test_what_raters_and_items_share_is_recovered():
+    """Many raters with private thresholds, a fifth of whom are careless, and true ties."""
+    design = OrderedDesign(3, 8, 0.3, 0.8, 0.5, "half normal", 0.2, 2.5, 40, 800)
+    votes, truth = design.simulate(5)
+    found = fit_model("ordinal", votes)
+    label = found.posterior.argmax(axis=1)
+    assert (label == truth).mean() > right(majority(votes), truth).mean() + 0.05
+    assert found.posterior.max(axis=1).mean() == pytest.approx((label == truth).mean(), abs=0.04)
+    assert ((found.low <= found.accuracy) & (found.accuracy <= found.high)).all()
+    chance = found.chance(votes.item[:50], votes.rater[:50])
+    np.testing.assert_allclose(chance.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(("ties", "votes"), [(0.0, 3), (0.0, 12), (0.1, 3), (0.1, 12)])
+def test_the_likelier_model_has_worse_labels_where_thresholds_are_narrow(ties, votes):
+    """Unlimited items: the free class "equal" predicts votes better and takes the small differences."""
+    found = compare(Case(ties, threshold=0.5), votes)
+    assert found["matrix"].log_vote > found["one-coin"].log_vote + 0.04
+    assert found["matrix"].accuracy < found["majority"].accuracy - 0.05
+    assert found["ordinal"].log_vote >= found["matrix"].log_vote
+    assert found["ordinal"].accuracy >= found["majority"].accuracy
+
+
+def test_the_likelier_model_has_better_labels_where_ties_are_common():
+    found = compare(Case(ties=0.3, threshold=0.5), 12)
+    assert found["matrix"].log_vote > found["one-coin"].log_vote
+    assert found["matrix"].accuracy > found["majority"].accuracy
