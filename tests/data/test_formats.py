@@ -260,11 +260,14 @@ def test_answers_of_weight_0_are_not_learnt(tmp_path: Path) -> None:
 # Columns that no record is made of -----------------------------------------------------------------------------------
 
 
+RATED = [{"response": text, "fine-grained_score": score} for text, score in (("Yes.", 4), ("No.", 2))]
 UNREAD: list[tuple[Callable[[Path], LoadedRecords[object]], dict[str, object], str]] = [
     (load_demonstrations, {"messages": said(("user", "Why?"), ("assistant", "So.")), "split": "test"}, "split"),
     (load_demonstrations, {"prompt": "Why?", "completion": "So.", "response": "No."}, "response"),
     (load_preferences, {"prompt": "Why?", "chosen": "Yes.", "rejected": "No.", "messages": said(*TALKED)}, "messages"),
-    (load_preferences, {"question": "Why?", "answer_0": "a", "answer_1": "b", "score_0": 1, "score_1": 0}, "score_1"),
+    (load_preferences, {"question": "Why?", "answer_0": "a", "answer_1": "b", "score_0": 1, "topic": 0}, "topic"),
+    (load_preferences, {"instruction": "Why?", "completions": RATED, "topic": "sky"}, "topic"),
+    (load_demonstrations, {"prompt": "Why?", "response": "So.", "helpfulness": 4, "verbosity": 2, "mood": 1}, "mood"),
     (load_prompts, {"messages": said(*TALKED), "prompt": "Why?"}, "messages"),
     (load_prompts, {"prompt": [{"role": "user", "content": "Why?", "mood": "calm"}]}, "prompt.mood"),
     (load_unpaired, {"prompt": "Why?", "completion": "So.", "label": True, "rating": 3}, "rating"),

@@ -30,7 +30,7 @@ from tutelage.data.records import (
     spoken,
 )
 from tutelage.data.row_values import Account, Cells, LeftOut, Unusable
-from tutelage.data.table_format import RowFormat, recognise
+from tutelage.data.table_format import RowFormat, recognise, unchanged
 from tutelage.data.tables import Table, read_table
 
 T = TypeVar("T")
@@ -214,17 +214,20 @@ def _records(table: Table, form: RowFormat[T], tolerate: float, accept: Callable
     records: list[T] = []
     places: list[str] = []
     for row in rows:
-        cells = Cells(row.values)
+        cells = Cells(row.values, form.metadata)
         try:
             record = form.parse(cells)
             accept(record)
             records.append(record)
             places.append(row.where)
-            account.add(cells, row.where)
+            if form.arrange is unchanged:
+                account.add(cells, row.where)
         except Unusable as reason:
             unusable[str(reason)].append(row.where)
         except LeftOut as left:
             left_out[left.thing, left.reason] += 1
+    for row in () if form.arrange is unchanged else table.rows:
+        account.add(Cells(row.values, form.metadata.union(form.needs)), row.where)
     loaded = LoadedRecords(
         table.source,
         form.name,

@@ -51,7 +51,7 @@ AnswerReader: TypeAlias = Callable[[Values], tuple[AssistantTurn, AssistantTurn]
 @dataclass(frozen=True)
 class ComparisonFormat:
     """Published data set of compared responses. `asks` are the columns of the prompt, `needs` those of the responses
-    and of the verdict."""
+    and of the verdict; `metadata` are not used."""
 
     name: str
     asks: tuple[str, ...]
@@ -59,12 +59,14 @@ class ComparisonFormat:
     ask: Ask
     answers: AnswerReader
     verdict: Verdict
+    metadata: str = ""
 
     @property
     def pairs(self) -> RowFormat[Pair]:
         """Format of its rows as pairs."""
         columns = (*self.asks, *self.needs)
-        return RowFormat(f"{', '.join(columns)} ({self.name})", columns, self.pair)
+        name = f"{', '.join(columns)} ({self.name})"
+        return RowFormat(name, columns, self.pair, metadata=frozenset(self.metadata.split()))
 
     def pair(self, values: Values) -> Pair:
         """(prompt, preferred response, other response) of a row."""
@@ -110,6 +112,10 @@ def _against_strength(column: str) -> Verdict:
 
 _WINNERS = {"model_a": 1.0, "model_b": -1.0}
 SEVERAL_TURNS = ("conversation", "its turns differ before the last answer")
+_ARENA = (
+    "model_a model_b judge turn anony tstamp conv_metadata is_code is_refusal dedup_tag category_tag judge_hash "
+    "openai_moderation toxic_chat_tag"
+)
 _TIES = ("tie", "tie (bothbad)", "both_bad", "bothbad")
 
 
@@ -171,6 +177,7 @@ COMPARISON_FORMATS = (
         ask=question_from("history"),
         answers=_texts("human_ref_A", "human_ref_B"),
         verdict=lambda values: 1.0 if truth(values, "labels") else -1.0,
+        metadata="domain upvote_ratio created_at_utc_A created_at_utc_B score_A score_B seconds_difference score_ratio",
     ),
     ComparisonFormat(
         "WebGPT comparisons",
@@ -179,6 +186,7 @@ COMPARISON_FORMATS = (
         ask=_webgpt_question,
         answers=_texts("answer_0", "answer_1"),
         verdict=_required("score_0", -1.0, 1.0),
+        metadata="quotes_0 quotes_1 tokens_0 tokens_1 score_1",
     ),
     ComparisonFormat(
         "HelpSteer2 preference",
@@ -187,6 +195,8 @@ COMPARISON_FORMATS = (
         ask=helpsteer_prompt,
         answers=_texts("response_1", "response_2"),
         verdict=_against_strength("preference_strength"),
+        metadata="split preference_statement preference_elaboration three_most_similar_preferences "
+        "all_preferences_unprocessed",
     ),
     ComparisonFormat(
         "HelpSteer3 preference",
@@ -195,9 +205,10 @@ COMPARISON_FORMATS = (
         ask=lambda values: conversation(values, "context"),
         answers=_texts("response1", "response2"),
         verdict=_against_strength("overall_preference"),
+        metadata="domain individual_preference",
     ),
     ComparisonFormat(
-        "Chatbot Arena", ("conversation_a",), ("conversation_b", "winner"), _opening, _single_answers, _winner
+        "Chatbot Arena", ("conversation_a",), ("conversation_b", "winner"), _opening, _single_answers, _winner, _ARENA
     ),
     ComparisonFormat(
         "Chatbot Arena, 55k",
@@ -206,6 +217,7 @@ COMPARISON_FORMATS = (
         ask=lambda values: user(text({"prompt": _json_list(values, "prompt")[0]}, "prompt")),
         answers=_listed_answers,
         verdict=lambda values: float(truth(values, "winner_model_a")) - float(truth(values, "winner_model_b")),
+        metadata="model_a model_b winner_tie",
     ),
 )
 
@@ -217,7 +229,7 @@ RatedAnswers: TypeAlias = Sequence[TableRow]
 @dataclass(frozen=True)
 class RatingFormat:
     """Published data set of rated responses. `gather` returns the responses to each prompt; `asks` is the column of
-    the prompt, and `middle` the rating above which a response counts as good."""
+    the prompt, and `middle` the rating above which a response counts as good; `metadata` are not used."""
 
     name: str
     asks: str
@@ -226,6 +238,7 @@ class RatingFormat:
     gather: Callable[[Sequence[TableRow]], tuple[Sequence[RatedAnswers], Sequence[BrokenRow]]]
     middle: float
     fits: Callable[[Values], bool]
+    metadata: str = ""
 
     @property
     def pairs(self) -> RowFormat[Pair]:
@@ -236,6 +249,7 @@ class RatingFormat:
             self._pair,
             fits=self.fits,
             arrange=self._in_pairs,
+            metadata=frozenset(self.metadata.split()),
         )
 
     @property
@@ -247,6 +261,7 @@ class RatingFormat:
             self._good_answer,
             fits=self.fits,
             arrange=self._best_first,
+            metadata=frozenset(self.metadata.split()),
         )
 
     def _in_pairs(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[BrokenRow]]:
@@ -369,6 +384,7 @@ HELPSTEER = RatingFormat(
     _by_prompt,
     middle=2.0,
     fits=always,
+    metadata="correctness coherence complexity verbosity",
 )
 RATING_FORMATS: tuple[RatingFormat, ...] = (
     RatingFormat(
@@ -379,6 +395,7 @@ RATING_FORMATS: tuple[RatingFormat, ...] = (
         _of_completions,
         middle=3.0,
         fits=_has_completions,
+        metadata="models correct_answers incorrect_answers",
     ),
     HELPSTEER,
 )

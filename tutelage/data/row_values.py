@@ -6,7 +6,7 @@ do not: columns, and keys of the objects in them.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tutelage.base.nouns import counted
@@ -34,8 +34,8 @@ class Cells(Mapping[str, object]):
 
     __slots__ = ("_read", "_values", "inside", "remarks")
 
-    def __init__(self, values: Values) -> None:
-        self._values, self._read = values, set[str]()
+    def __init__(self, values: Values, read: Iterable[str] = ()) -> None:
+        self._values, self._read = values, set(read)
         self.inside: list[tuple[str, Cells]] = []
         """Objects within the cells, each with the name of its column."""
         self.remarks: list[str] = []

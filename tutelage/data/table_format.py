@@ -42,7 +42,8 @@ class RowFormat(Generic[T_co]):
     the columns are ambiguous. `parse` creates the record or raises `Unusable` with the reason. `arrange` maps rows
     of the source to rows to parse, if they are not one to one. `remark` is a message about the format. Errors list
     the format as `listed`, by default its name. An `exhaustive` format guesses the prompt, so it must read every column
-    of text. Column names are case-insensitive (see `spelt`)."""
+    of text. `metadata` are columns that it leaves out by its description. Column names are case-insensitive (see
+    `spelt`)."""
 
     name: str
     needs: tuple[str, ...]
@@ -53,6 +54,7 @@ class RowFormat(Generic[T_co]):
     remark: Callable[[Sequence[TableRow]], str] = no_remark
     listed: str = ""
     exhaustive: bool = False
+    metadata: frozenset[str] = frozenset()
 
     def matches(self, values: Values) -> bool:
         """Whether the row looks like this format; it may still fail to parse."""
