@@ -63,6 +63,8 @@ DEMONSTRATED: list[tuple[dict[str, object], Messages]] = [
     ({"conversations": shared(("system", "Be brief."), ("human", "Why?"), ("gpt", "So."))}, BRIEF),
     ({"text": "So."}, ()),
     ({"text": "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\nSo.<|im_end|>\n"}, ASKED),
+    ({"text": json.dumps(said(("user", "Why?"), ("assistant", "So.")))}, ASKED),
+    ({"question": json.dumps(said(*TALKED)), "answer": repr(said(("assistant", "So.")))}, TALK),
     ({"chat": "USER: Why?\n\n\nASSISTANT: So. <|endoftext|>", "system": "SYSTEM: Be brief."}, BRIEF),
     ({"system": "Be brief.", "messages": said(("user", "Why?"), ("assistant", "So."))}, BRIEF),
     ({"prompt": "Why?", "completion": "So.", "label": True}, ASKED),

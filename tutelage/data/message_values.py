@@ -188,12 +188,15 @@ def framed(values: Values, messages: Messages) -> Messages:
 
 
 def question_from(column: str, context: str | None = None) -> Ask:
-    """User turn from one column, with the context column after a blank line, under the system text if there is one."""
+    """User turn (or conversation) from one column, with the context column after a blank line, under the system text if
+    there is one."""
 
     def ask(values: Values) -> Messages:
         extra = optional_text(values, context) if context else ""
-        question = text(values, column)
-        return framed(values, user(f"{question}\n\n{extra}" if extra.strip() else question))
+        asked = conversation(values, column)
+        if extra.strip() and asked[:-1]:
+            raise Unusable(f"{column} is a conversation, to which {context} cannot be added")
+        return framed(values, user(f"{asked[-1].content}\n\n{extra}") if extra.strip() else asked)
 
     return ask
 

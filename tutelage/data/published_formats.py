@@ -64,9 +64,8 @@ class ComparisonFormat:
     @property
     def pairs(self) -> RowFormat[Pair]:
         """Format of its rows as pairs."""
-        columns = (*self.asks, *self.needs)
-        name = f"{', '.join(columns)} ({self.name})"
-        return RowFormat(name, columns, self.pair, metadata=frozenset(self.metadata.split()))
+        needs, metadata = (*self.asks, *self.needs), frozenset(self.metadata.split())
+        return RowFormat(f"{', '.join(needs)} ({self.name})", needs, self.pair, metadata=metadata)
 
     def pair(self, values: Values) -> Pair:
         """(prompt, preferred response, other response) of a row."""

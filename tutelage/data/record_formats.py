@@ -20,6 +20,7 @@ from tutelage.data.message_values import (
     Ask,
     answer,
     framed,
+    holds_messages,
     prompt_column,
     prompt_transcript,
     question_from,
@@ -154,6 +155,17 @@ def _glaive(values: Values) -> Messages:
     return parse_glaive(optional_text(values, "system"), text(values, "chat"))
 
 
+def _is_conversation(values: Values) -> bool:
+    """Whether `text` is a list of messages, or has the marks of a chat template."""
+    cell = values["text"]
+    return holds_messages(cell) or (isinstance(cell, str) and has_marks(cell))
+
+
+def _conversation_text(values: Values) -> Messages:
+    cell = values.get("text")
+    return turns(values, "text") if holds_messages(cell) else parse_transcript(text(values, "text"))
+
+
 def _has_chat(values: Values) -> bool:
     return isinstance(values["chat"], str) and "USER:" in values["chat"]
 
@@ -182,10 +194,10 @@ ANSWERED: tuple[RowFormat[Demonstration], ...] = (
     _demonstrated("", question_from("question"), ("question",), "answer"),
     _demonstrated("", question_from("question"), ("question",), "response"),
     RowFormat(
-        "text (a conversation in the marks of a chat template)",
+        "text (a conversation)",
         ("text",),
-        lambda values: Demonstration(*split_answer(parse_transcript(text(values, "text")), "text")),
-        fits=lambda values: isinstance(values["text"], str) and has_marks(values["text"]),
+        lambda values: Demonstration(*split_answer(_conversation_text(values), "text")),
+        fits=_is_conversation,
     ),
     RowFormat("text", ("text",), lambda values: Demonstration((), text(values, "text"))),
 )
@@ -289,9 +301,8 @@ def _unanswered(messages: Messages) -> Messages:
 
 
 def _asked_in_text(values: Values) -> Messages:
-    """`text` as one user turn, or the conversation in its marks."""
-    content = text(values, "text")
-    return _unanswered(parse_transcript(content)) if has_marks(content) else user(content)
+    """`text` as one user turn, or the conversation that it is."""
+    return _unanswered(_conversation_text(values)) if _is_conversation(values) else user(text(values, "text"))
 
 
 def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = CONTEXT) -> RowFormat[Prompt]:
