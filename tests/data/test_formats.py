@@ -18,7 +18,7 @@ from tutelage.data.formats import (
     load_texts,
     load_unpaired,
 )
-from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt, UnpairedAnswer, user
+from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt, ToolCall, UnpairedAnswer, user
 
 Rows = list[dict[str, object]]
 
@@ -244,6 +244,20 @@ def test_every_answer_of_a_conversation_can_be_the_response(tmp_path: Path) -> N
         Demonstration(ASKED, "So."),
     )
     assert "3 in all" in every.describe()
+
+
+def test_a_completion_may_be_calls_their_results_and_an_answer(tmp_path: Path) -> None:
+    call = {"role": "assistant", "tool_calls": [{"name": "weather", "arguments": {}}]}
+    completion = [call, {"role": "tool", "content": "22"}, {"role": "assistant", "content": "It is 22."}]
+    path = write(tmp_path, [{"prompt": "Rain?", "completion": completion}])
+    asked = user("Rain?")
+    called = Message("assistant", "", calls=(ToolCall("weather", "{}"),))
+    last = Demonstration((*asked, called, Message("tool", "22")), "It is 22.")
+    assert load_demonstrations(path).records == (last,)
+    assert load_demonstrations(path, answers="every").records == (Demonstration(asked, called), last)
+    for wrong in ([*completion, {"role": "user", "content": "So?"}], completion[:2]):
+        with pytest.raises(TutelageError, match="completion"):
+            load_demonstrations(write(tmp_path, [{"prompt": "Rain?", "completion": wrong}]))
 
 
 def test_answers_of_weight_0_are_not_learnt(tmp_path: Path) -> None:

@@ -151,6 +151,18 @@ def _whole_conversation(column: str, title: str) -> RowFormat[Demonstration]:
     return RowFormat(title, (column,), parse, CONTEXT)
 
 
+def _completed(values: Values) -> Demonstration:
+    """`prompt` and `completion`: text, or messages that end with the assistant's, as after calls of tools."""
+    prompt, weight = prompt_column(values), number(values, "weight", 1.0, 0.0)
+    if not holds_messages(values.get("completion")):
+        return Demonstration(prompt, answer(values, "completion"), weight)
+    messages = turns(values, "completion", weights=True)
+    if any(message.role in ("system", "user") for message in messages):
+        raise Unusable("completion holds messages that are not the assistant's, nor results of its calls")
+    earlier, response = messages[:-1], split_answer(messages[-1:], "completion")[1]
+    return Demonstration((*prompt, *earlier), response, weight * messages[-1].weight)
+
+
 def _glaive(values: Values) -> Messages:
     return parse_glaive(optional_text(values, "system"), text(values, "chat"))
 
@@ -182,14 +194,7 @@ ANSWERED: tuple[RowFormat[Demonstration], ...] = (
     ),
     _demonstrated(" (Dolly)", question_from("instruction", "context"), ("instruction", "context"), "response"),
     _demonstrated(" (Alpaca)", question_from("instruction", "input"), ("instruction", "input"), "output"),
-    RowFormat(
-        "prompt, completion",
-        ("prompt", "completion"),
-        lambda values: Demonstration(
-            prompt_column(values), answer(values, "completion"), number(values, "weight", 1.0, 0.0)
-        ),
-        also=("weight", *CONTEXT),
-    ),
+    RowFormat("prompt, completion", ("prompt", "completion"), _completed, also=("weight", *CONTEXT)),
     _demonstrated("", prompt_column, ("prompt",), "response"),
     _demonstrated("", question_from("question"), ("question",), "answer"),
     _demonstrated("", question_from("question"), ("question",), "response"),
