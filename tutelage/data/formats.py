@@ -96,15 +96,18 @@ def load_demonstrations(
     more than five) cannot be used. So do all loaders.
     """
     loaded = load(source, "demonstrations", DEMONSTRATIONS, tolerate=tolerate)
-    parts = [tuple(_every_answer(record) if answers == "every" else [record]) for record in loaded.records]
-    learnt = [[one for one in part if one.weight] for part in parts]
-    notes = [*loaded.notes, *_about_answers(loaded.records, answers, sum(map(len, parts)))]
-    if silent := sum(map(len, parts)) - sum(map(len, learnt)):
-        notes.append(f"{counted(silent, 'answer')} left out: of weight 0")
-    records = tuple(one for part in learnt for one in part)
-    if not records:
+    made = [
+        (one, place)
+        for record, place in zip(loaded.records, loaded.places, strict=True)
+        for one in (_every_answer(record) if answers == "every" else (record,))
+    ]
+    learnt = [(one, place) for one, place in made if one.weight]
+    notes = [*loaded.notes, *_about_answers(loaded.records, answers, len(made))]
+    if len(learnt) < len(made):
+        notes.append(f"{counted(len(made) - len(learnt), 'answer')} left out: of weight 0")
+    if not learnt:
         raise TutelageError(f"No answer of {source} can be learnt: each has the weight 0.")
-    places = tuple(place for place, part in zip(loaded.places, learnt, strict=True) for _ in part)
+    records, places = zip(*learnt, strict=True)
     return replace(loaded, records=records, places=places, notes=tuple(notes))
 
 
