@@ -23,7 +23,7 @@ from tutelage.commands import line as cli
 from tutelage.commands import table
 from tutelage.commands.completion import settings_by_command
 from tutelage.commands.table import Command, find
-from tutelage.people.operations import AMENDMENTS, GRANTS
+from tutelage.people.operations import AMENDMENTS, GRANTS, IMPORTS
 
 COMMAND = '''
 import errno
@@ -343,7 +343,7 @@ def all_settings() -> list[type]:
     """The settings of every command, subcommand and operation of a study."""
     commands = [find(name) for name in real_commands()]
     parts = [kind for one in commands for kind in one.subcommands.values()]
-    classes = [one.settings for one in commands] + [one.settings for one in (*AMENDMENTS, *GRANTS)]
+    classes = [one.settings for one in commands] + [one.settings for one in (*AMENDMENTS, *GRANTS, *IMPORTS)]
     written = (kind for kind in parts if hasattr(sys.modules[kind.__module__], kind.__name__))
     return [*classes, *written]  # the others are made from these
 
