@@ -134,7 +134,12 @@ def import_votes(
 
 
 def _dropped(read: VotesRead) -> tuple[DroppedVotes, ...]:
-    return tuple(DroppedVotes(reason, count, places) for reason, (count, places) in read.dropped.items())
+    kinds = ((True, read.faults), (False, read.left_out))
+    return tuple(
+        DroppedVotes(reason, fault, count, places)
+        for fault, reasons in kinds
+        for reason, (count, places) in reasons.items()
+    )
 
 
 def _list_reasons(dropped: Dropped) -> str:

@@ -99,6 +99,8 @@ class DroppedVotes:
     """Votes of a table that are not imported, for one reason."""
 
     reason: str
+    fault: bool
+    """Whether they cannot be used, so that nothing is imported unless `partial` is set."""
     count: int
     places: tuple[str, ...]
     """The first of them."""

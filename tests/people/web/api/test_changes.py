@@ -97,7 +97,7 @@ def test_a_program_previews_votes_and_imports_them(world: World) -> None:
     assert (seen["mapping"]["a"], seen["mapping"]["choice_column"], seen["mapping"]["time"]) == (
         "response_1", "winner", None,
     )  # fmt: skip
-    assert [(each["count"], each["places"]) for each in seen["dropped"]] == [(1, ["row 2"])]
+    assert [(each["count"], each["fault"], each["places"]) for each in seen["dropped"]] == [(1, False, ["row 2"])]
     assert list_votes(world.store, world.study.id) == before
     wrong = asks.post("/operations/import", {"rows": rows, "choice": ["1=a"], "keep_rejected": True})
     assert (wrong.status_code, list_votes(world.store, world.study.id)) == (400, before)
