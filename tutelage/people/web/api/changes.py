@@ -53,10 +53,12 @@ def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
         )  # fmt: skip
     if isinstance(operation, TableImport):
         body = values_type(operation, f"{operation.settings.__name__}Rows", (("rows", Rows),))
-        yield ApiRoute("POST", path, right, name, about, _imports(operation), operation.report_type, data=body)
+        yield ApiRoute(
+            "POST", path, right, name, about, _reads_table(operation, stores=True), operation.report_type, data=body
+        )
         yield ApiRoute(
             "POST", f"{path}/preview", right, f"{name}-preview", f"What `POST {path}` would do; stores nothing.",
-            _previews(operation), operation.preview_type, data=body,
+            _reads_table(operation, stores=False), operation.preview_type, data=body,
         )  # fmt: skip
 
 
@@ -92,28 +94,18 @@ def _revokes(operation: Grant[Any]) -> Callable[[ApiCall], object]:
     return revoke
 
 
-def _imports(operation: TableImport[Any]) -> Callable[[ApiCall], object]:
-    def take(call: ApiCall) -> object:
-        table = request_table(call.data.rows)
+def _reads_table(operation: TableImport[Any], *, stores: bool) -> Callable[[ApiCall], object]:
+    def read(call: ApiCall) -> object:
+        store, study_id, table = call.store, call.study.id, request_table(call.data.rows)
         try:
             settings = operation.settings_for(table, sent_values(operation, call.data))
-            return operation.run(call.store, call.study.id, table, settings, call.token.actor)
+            if stores:
+                return operation.run(store, study_id, table, settings, call.token.actor)
+            return operation.look(store, study_id, table, settings)
         except FieldError as error:
             raise _refusal(error) from error
 
-    return take
-
-
-def _previews(operation: TableImport[Any]) -> Callable[[ApiCall], object]:
-    def look(call: ApiCall) -> object:
-        table = request_table(call.data.rows)
-        try:
-            settings = operation.settings_for(table, sent_values(operation, call.data))
-            return operation.look(call.store, call.study.id, table, settings)
-        except FieldError as error:
-            raise _refusal(error) from error
-
-    return look
+    return read
 
 
 def sent_values(operation: Operation[Any], data: msgspec.Struct) -> dict[str, Any]:
