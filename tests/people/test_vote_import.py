@@ -234,6 +234,7 @@ def test_rejected_work_is_left_out_unless_it_is_kept(lite: Store, folder: Path) 
     came = import_votes(lite, study.id, table(folder, REJECTED), VoteMapping())
     assert (came.votes, [(each.count, each.places) for each in came.dropped]) == (1, [(1, ("line 3",))])
     assert "Status" in came.dropped[0].reason
+    assert came.remarks == ()  # the column has its use
     came = import_votes(lite, study.id, table(folder, REJECTED), VoteMapping(keep_rejected=True))
     assert (came.votes, came.known, came.dropped) == (1, 1, ())
     assert any("rejected work" in remark for remark in came.remarks)

@@ -193,7 +193,13 @@ def test_rejected_work_is_left_out_unless_it_is_kept(tmp_path):
 
 def test_a_column_in_use_and_other_words_for_a_state_reject_nothing(tmp_path):
     text = "item,who,label,student status,rejected\nx,r,rejected,Yes,a text\nx,s,kept,No,true\n"
-    assert len(read_votes(file(tmp_path, text), COLUMNS).votes) == 2
+    found = read_votes(file(tmp_path, text), COLUMNS)
+    assert len(found.votes) == 2
+    assert "student status" in found.notes[0]
+    text = "item,who,label,status\nx,r,a,REJECTED\nx,s,b,REJ\n"  # a word that is not known is said
+    found = read_votes(file(tmp_path, text), COLUMNS)
+    assert told(found.votes) == [("x", "s", "b")]
+    assert any("status (2 values" in note for note in found.notes)
     text = "item,who,label_status\nx,r,rejected\nx,s,approved\n"
     assert len(read_votes(file(tmp_path, text), VoteFileColumns("item", "who", "label_status")).votes) == 2
 

@@ -13,7 +13,7 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -197,6 +197,9 @@ _REJECTED = frozenset(
     ("rejected", "returned", "discarded", "cancelled", "canceled", "timed out", "draft", "abandoned", "screened out")
 )
 """Statuses of work that does not count: Prolific, Mechanical Turk, Toloka, Argilla."""
+_COUNTED = frozenset(
+    ("", "approved", "partially approved", "awaiting review", "accepted", "submitted", "completed", "validated")
+)
 _FLAGS = frozenset(("wascancelled", "cancelled", "canceled", "discarded", "rejected", "returned", "tainted"))
 """Columns that are true for work that does not count: Label Studio, Appen."""
 _TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
@@ -204,25 +207,30 @@ _TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no
 
 def rejected_rows(table: Table, used: Collection[str]) -> Mapping[int, Sentence]:
     """Positions of the rows whose work the platform that they come from rejected, returned, discarded or cancelled,
-    with the reason. Columns in `used` have another role and are ignored.
-
-    A column whose name ends in "status" has a word for it, a column such as `was_cancelled` is true.
-    """
+    with the reason: a word in a column whose name ends in "status", or the truth of one such as `was_cancelled`.
+    Columns in `used` have another role."""
     reasons: dict[int, Sentence] = {}
+    for column, words in _statuses(table, used):
+        for number, word in enumerate(words):
+            if word in _REJECTED or _TRUTHS.get(word):
+                reasons.setdefault(number, Sentence("%(column)s is “%(word)s”", column=column, word=word))
+    return reasons
+
+
+def status_columns(table: Table, used: Collection[str]) -> set[str]:
+    """Columns by which `rejected_rows` judges all rows, since it knows all their words."""
+    return {column for column, words in _statuses(table, used) if set(words) <= _REJECTED | _COUNTED | _TRUTHS.keys()}
+
+
+def _statuses(table: Table, used: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Columns that may say what became of the work, with the words of all rows."""
     for column in table.columns:
         name = re.sub(r"[\W_]", "", column).casefold()
         if column in used or not (name.endswith("status") or name in _FLAGS):
             continue
         words = [_word(row.values, column) for row in table.rows]
-        if name in _FLAGS:
-            out = [_TRUTHS.get(word) for word in words]
-            bad = [] if None in out else [number for number, true in enumerate(out) if true]
-        else:
-            bad = [number for number, word in enumerate(words) if word in _REJECTED]
-        for number in bad:
-            word = words[number]
-            reasons.setdefault(number, Sentence("%(column)s is “%(word)s”", column=column, word=word))
-    return reasons
+        if name.endswith("status") != (set(words) <= _TRUTHS.keys()):  # words or truth values
+            yield column, words
 
 
 def _word(values: Values, column: str) -> str:

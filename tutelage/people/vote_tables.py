@@ -21,6 +21,7 @@ from tutelage.data.vote_rows import (
     fold_choice,
     rater_names,
     rejected_rows,
+    status_columns,
     text_names,
     unused_columns,
 )
@@ -38,11 +39,11 @@ def require_columns(table: Table, mapping: VoteMapping, kind: Kind) -> None:
     """Raises FieldError for the first missing column, listing the columns of the table; TutelageError for a table of
     pairs without votes."""
     missing = {
-        field: column
+        column: field
         for column, field in mapping.columns.items()
         if column not in table.columns and (kind.traits.sides or field != "choice_column")
     }
-    if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & missing.keys():
+    if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & set(missing.values()):
         raise TutelageError(
             Sentence(
                 "%(source)s holds pairs without votes (chosen, rejected). To ask people about them, make questions of "
@@ -52,10 +53,10 @@ def require_columns(table: Table, mapping: VoteMapping, kind: Kind) -> None:
         )
     if missing:
         raise FieldError(
-            next(iter(missing)),
+            next(iter(missing.values())),
             "%(source)s has no column %(missing)s; it has %(known)s. Say which columns hold the votes.",
             source=str(table.source),
-            missing=", ".join(repr(name) for name in missing.values()),
+            missing=", ".join(repr(name) for name in missing),
             known=_listed(table.columns),
         )
 
@@ -124,7 +125,8 @@ def read_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen) -
             ballots += reader.ballots(row)
     remarks = reader.join(ballots)
     votes = tuple(filter(None, map(reader.vote, ballots)))
-    unused = unused_columns(table, mapping.columns.keys() | reader.content_columns)
+    used = mapping.columns.keys() | reader.content_columns
+    unused = unused_columns(table, used | status_columns(table, used))
     kept = len(rejected) if mapping.keep_rejected else 0
     if kept:
         remarks.append(

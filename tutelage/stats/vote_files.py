@@ -18,7 +18,15 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.data.row_values import Unusable
 from tutelage.data.tables import Table, read_table
-from tutelage.data.vote_rows import cell_text, choice_names, item_names, rater_names, rejected_rows, unused_columns
+from tutelage.data.vote_rows import (
+    cell_text,
+    choice_names,
+    item_names,
+    rater_names,
+    rejected_rows,
+    status_columns,
+    unused_columns,
+)
 from tutelage.stats.rater_checks import Repeats, self_consistency
 from tutelage.stats.vote_codes import Ints, Votes, ordered_names
 
@@ -161,7 +169,7 @@ def _of_other_tools(
     `notes`."""
     used = {columns.item, columns.rater, columns.choice, columns.gold, columns.strength}
     rejected = rejected_rows(table, used)
-    unused = unused_columns(table, used)
+    unused = unused_columns(table, used | status_columns(table, used))
     if unused:
         notes.append(unused)
     if keep_rejected and rejected:
