@@ -100,7 +100,9 @@ def test_own_columns_fill_the_template_and_texts_cannot_reach_other_parts() -> N
     with serving(lambda body, number: choices("[[1]]")) as served:
         reward = JudgeReward(PaidEndpoint(Endpoint(served.url, "m")), template=template)
         reward([completion("{solution} {question}", messages=(), solution=42, response="a trap")])
+        reward([completion("So.", messages=(), solution=["Zoë", True, None])])
     assert said(served.asked[0]) == "|{solution} {question}|42|{unknown}"
+    assert said(served.asked[1]) == '|So.|["Zoë", true, null]|{unknown}'
 
 
 def test_a_reply_without_a_rating_is_asked_for_once_more_and_then_refused() -> None:

@@ -149,6 +149,8 @@ def test_tags_are_words(tags: tuple[str, ...]) -> None:
         ('```json {"name": "Ada"}\n```', 0.0, 0.0),
         ('```json\n{"name": "Ada"}```', 0.0, 0.0),
         ("```\n```", 0.0, 0.0),
+        ('{"name": "x", "n": NaN}', 0.0, 0.0),
+        ('{"name": "x", "n": -Infinity}', 0.0, 0.0),
     ],
 )
 def test_json_with_and_without_a_schema(tmp_path: Path, answer: str, plain: float, fulfilled: float) -> None:

@@ -4,6 +4,7 @@
 a Swiss tournament.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -91,8 +92,8 @@ class JudgeReward:
     """Rating of each completion by a model, in [lowest, highest].
 
     Placeholders of `template` are question, guidelines, conversation, response, lowest and highest, and the own
-    columns of the prompt's row by name ({solution} …). Equal requests are sent once. A reply without a rating is
-    requested once more, then refused.
+    columns of the prompt's row by name ({solution} …), values other than text as JSON. Equal requests are sent once. A
+    reply without a rating is requested once more, then refused.
     """
 
     name: ClassVar[str] = "judge"
@@ -126,7 +127,10 @@ class JudgeReward:
         return [by_request[request] for request in requests]
 
     def _request(self, one: Completion) -> str:
-        columns = {name: str(value) for name, value in one.data.items()}
+        columns = {
+            name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for name, value in one.data.items()
+        }
         fields = {
             "question": self.question,
             "guidelines": self.guidelines,

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, get_args
 from tutelage.base.errors import TutelageError
 from tutelage.data.text_counts import ngrams, reading_grade, words
 from tutelage.rewards.reward import Completion
-from tutelage.rewards.sandbox import answered, compiled, last_match, matches
+from tutelage.rewards.sandbox import answered, compiled, last_match, matches, parsed_json
 
 Unit = Literal["characters", "words", "tokens"]
 
@@ -214,7 +214,7 @@ class JsonFormat:
             if self.schema:
                 return _schemas().fulfils(self._schema, value)
             try:
-                json.loads(value)
+                parsed_json(value)
             except ValueError:
                 return False
             return True

@@ -8,6 +8,7 @@ logged.
 """
 
 import atexit
+import json
 import logging
 import os
 import pickle
@@ -202,6 +203,15 @@ def last_match(pattern: str, text: str) -> str | None:
     Raises LimitExceeded.
     """
     return limited(_last_match, pattern, text) if pattern else text
+
+
+def parsed_json(text: str) -> Any:
+    """Parse JSON, in which NaN and Infinity are no numbers. Raises ValueError, RecursionError."""
+    return json.loads(text, parse_constant=_no_number)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

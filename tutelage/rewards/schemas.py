@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 
-from tutelage.rewards.sandbox import limited
+from tutelage.rewards.sandbox import limited, parsed_json
 
 
 def check(schema: str) -> None:
@@ -22,7 +22,7 @@ def fulfils(schema: str, text: str) -> bool:
 
 def _fulfils(schema: str, text: str) -> bool:
     try:
-        value = json.loads(text)
+        value = parsed_json(text)
     except ValueError:
         return False
     return bool(_validator(schema).is_valid(value))
