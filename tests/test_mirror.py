@@ -48,6 +48,7 @@ SUBJECTS = {
     "commands/test_collect_reward.py": "from a study to a reward model: two commands together",
     "commands/test_collect_server.py": "several studies, links, sign-in and backups on the command line",
     "commands/test_dry_run.py": "plans on the command line: the command plan and the flag of other commands",
+    "commands/test_edges.py": "settings and data at their edges, of every command that trains or samples",
     "commands/test_end_to_end.py": "every command, one after the other",
     "commands/test_first_checks.py": "checks before the first step, of all commands that train",
     "commands/test_howto.py": "the how-to pages of the documentation, command by command: several commands",

@@ -105,6 +105,12 @@ def test_objects_without_a_name_are_found_in_this_process():
     assert settings_from(tt.ImproveSettings, keywords).reward == (f"{names[2]}=0.5", "rule:math=1.0")
 
 
+def test_a_result_is_no_name(tmp_path):
+    keywords = {"prompts": "p", "out": "o", "reward": "rule:math"}
+    with pytest.raises(tt.TutelageError, match="recipe must be a text, not a SftResult"):
+        settings_from(tt.ImproveSettings, keywords | {"model": "m", "recipe": tt.SftResult(tmp_path, {})})
+
+
 def test_a_recipe_is_a_value_or_its_name():
     keywords = {"model": "m", "prompts": "p", "out": "o", "reward": "rule:math"}
     own = replace(tt.RECIPES["grpo"], samples=3)

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import is_dataclass
 from itertools import chain, count
 from pathlib import Path
 from types import ModuleType
@@ -128,7 +127,9 @@ def _plain(hint: object, value: object) -> object:
 def _text(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
-    return importable_name(value) if callable(value) or is_dataclass(value) else value
+    recipes = sys.modules.get("tutelage.algorithms.recipe")  # without it, no value is a recipe
+    is_recipe = recipes is not None and isinstance(value, recipes.Recipe)
+    return importable_name(value) if callable(value) or is_recipe else value
 
 
 _objects = ModuleType("in_memory")
