@@ -140,6 +140,23 @@ def test_the_wheel_has_the_pages_and_builds_without_an_address(tmp_path):
     assert ("Project-URL" in metadata) == bool(REPOSITORY)
 
 
+def test_the_results_of_the_readme_are_those_of_the_experiments():
+    """docs/results.md is written from the experiments; a figure of the README stands there in the same words."""
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2].partition("\n## ")[0]
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    figures = re.findall(r"\d[\d.]*%? \([\d.]+%? to [\d.]+%?\)", section)
+    assert len(figures) == 4
+    assert [figure for figure in figures if figure not in results] == []
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in results.splitlines() if line.startswith("|")]
+    for figure, seconds in re.findall(r"(\d[\d.]*%? \([^)]*\)) in (\d+)", section):
+        assert any(figure in row and seconds in row for row in rows), figure
+    names, scores = re.findall(r"by ((?:\w+ · )+\w+) \| ((?:[\d.]+ · )+[\d.]+)", section)[0]
+    for name, score in zip(names.split(" · "), scores.split(" · "), strict=True):
+        assert any(row[0].startswith(f"{name}, β") and row[1].startswith(f"{score} ") for row in rows), name
+    length = re.findall(r"length alone: (\d+%)", section)[0]
+    assert any(row[0].startswith("the longer completion") and row[1].startswith(length) for row in rows)
+
+
 def test_the_badges_say_what_the_metadata_says():
     project = toml("pyproject.toml")["project"]
     badges = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n\n")[2].partition("\n\n")[0]

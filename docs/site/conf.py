@@ -20,6 +20,11 @@ ROOT = Path(__file__).parents[2]
 REPOSITORY = runpy.run_path(str(ROOT / "tutelage" / "base" / "version.py"))["REPOSITORY"]
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)\s#]*)((?:#[^)\s]*)?)\)")
 """A Markdown link that goes up: its text, its path, its anchor."""
+PICTURE = re.compile(
+    r"""^(?:!\[(?P<alt>[^\]]*)\]\((?P<src>[^)\s]+)\)|<img src="(?P<file>[^"]+)" alt="(?P<words>[^"]*)"(?: width="(?P<width>\d+)%")?>)$""",
+    re.MULTILINE,
+)
+"""A picture on a line of its own, with its width in per cent of the page if it is not the whole."""
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc="(?:https?:)?//[^"]*"
     |<link\b[^>]*\brel="(?:stylesheet|preload|icon)"[^>]*\bhref="(?:https?:)?//[^"]*"
@@ -34,6 +39,7 @@ language = "en"
 root_doc = "index"
 extensions = ["myst_parser", "sphinx_copybutton", "type_links"]
 nitpicky = True
+smartquotes = False  # --data is a flag, not a dash
 
 myst_enable_extensions = ["html_image"]
 myst_heading_anchors = 4  # named as on GitHub
@@ -84,6 +90,17 @@ def lead_to_the_repository(app: Sphinx, page: str, text: list[str]) -> None:
     text[0] = OUTSIDE.sub(address, text[0])
 
 
+def caption_pictures(app: Sphinx, page: str, text: list[str]) -> None:
+    """Make a picture on a line of its own a figure, whose caption is its description; two halves stand side by side."""
+
+    def figure(found: re.Match[str]) -> str:
+        words = " ".join((found["alt"] or found["words"] or "").split())
+        half = ":figclass: half\n" if found["width"] and int(found["width"]) < 50 else ""
+        return f"\n```{{figure}} {found['src'] or found['file']}\n:alt: {words}\n{half}\n{words}\n```\n"
+
+    text[0] = PICTURE.sub(figure, text[0])
+
+
 def link_to_sources(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Leave out "view" and "edit this page" where the page is not a file of the repository."""
     if not (ROOT / "docs" / f"{page}.md").exists():
@@ -101,6 +118,7 @@ def look_for_other_hosts(app: Sphinx, failed: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", lead_to_the_repository)
     app.connect("source-read", add_contents)
+    app.connect("source-read", caption_pictures)
     app.connect("html-page-context", link_to_sources)
     app.connect("build-finished", look_for_other_hosts)
     return {"parallel_read_safe": True}

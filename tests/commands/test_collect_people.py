@@ -18,6 +18,7 @@ from tutelage.people import (
     open_study,
     submit,
 )
+from tutelage.people.store.raters import list_raters
 
 
 @pytest.fixture
@@ -107,3 +108,24 @@ def test_languages_and_personal_data_at_the_command_line(capsys: pytest.CaptureF
         assert ("ada@example.org" in (out / "votes.csv").read_text()) is (not more)
     with closing(open_store(tmp_path / "talks" / "study.sqlite")) as store:
         assert open_study(store).languages == ("de",)
+
+
+def test_simulated_raters_answer_prompts_of_ones_own_without_gold(
+    study: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["collect", "simulate", study, "--raters", "3", "--answers", "2"]) == 0
+    told = capsys.readouterr()
+    assert "tutelage.data.worlds:clarity" in told.err
+    assert "6 answers" in told.out
+
+
+def test_a_utility_that_fails_is_refused_before_there_are_raters(
+    study: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["collect", "simulate", study, "--gold", "tutelage.data.worlds:gold"]) == 2
+    told = capsys.readouterr().err
+    assert "tutelage.data.worlds:gold" in told
+    assert "Question 0?" in told
+    store = open_store(f"{study}/study.sqlite")
+    with closing(store):
+        assert list_raters(store, open_study(store, "tutoring").id) == ()

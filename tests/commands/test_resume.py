@@ -1,6 +1,7 @@
 """A run that was interrupted anywhere and resumed is, bit for bit, the run that was not."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -30,9 +31,11 @@ from tutelage.commands.table import find
 from tutelage.data.formats import load_preferences
 from tutelage.data.pairing import split_by_prompt
 from tutelage.models.heads import load_reward_model, new_reward_model
+from tutelage.rollout.local import LocalGenerator
 from tutelage.train.learner import Learner
 from tutelage.train.run.checkpoints import CheckpointFolder
 from tutelage.train.run.folder import Run
+from tutelage.train.run.interrupt import Interrupted
 from tutelage.train.supervised.batches import encode_preferences
 from tutelage.train.supervised.reward_model import preference_figures
 
@@ -284,6 +287,54 @@ def test_the_reward_model_that_is_kept_is_the_best_that_was_seen(tiny_model, tmp
     pairs, _ = encode_preferences(aside, kept.tokenizer, 64)
     margin = preference_figures(kept, pairs, 10_000)["loss"]
     assert margin == pytest.approx(min(losses), rel=0.05), "centring changes differences a little"
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "call", "last", "calls_in_all"),
+    [
+        pytest.param(LocalGenerator, "generate", 4, 3, 4, id="in a rollout: at once"),
+        pytest.param(Learner, "update", 14, 4, 16, id="between two updates of step 4: at its end"),
+        pytest.param(CheckpointFolder, "write", 2, 4, 3, id="while a checkpoint is written"),
+    ],
+)
+def test_a_run_that_was_stopped_is_the_run_that_was_not(
+    tiny_model, tmp_path, data, monkeypatch, place, name, call, last, calls_in_all
+):
+    make = runs(tiny_model, tmp_path, data)["ppo lora"]
+    command, settings = make(tmp_path / "whole")
+    command.main(settings)
+    command, settings = make(tmp_path / "broken")
+    original, calls = getattr(place, name), iter(range(1, 1_000_000))
+
+    def signalling(self, *given, **named):
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self, *given, **named)
+
+    monkeypatch.setattr(place, name, signalling)
+    with pytest.raises(Interrupted, match=f"Stopped after step {last}; everything is"):
+        command.main(settings)
+    assert read_jsonl(tmp_path / "broken" / "metrics.jsonl")[-1]["step"] == last
+    assert next(calls) == calls_in_all + 1
+    monkeypatch.undo()
+    command.main(replace(settings, resume=True))
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_a_second_signal_stops_within_a_step_and_says_what_is_kept(tiny_model, tmp_path, data, monkeypatch):
+    command, settings = runs(tiny_model, tmp_path, data)["ppo lora"](tmp_path / "run")
+    original = Learner.update
+
+    def signalling(self):
+        figures = original(self)
+        if self.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        return figures
+
+    monkeypatch.setattr(Learner, "update", signalling)
+    with pytest.raises(Interrupted, match=r"within step 4\. Kept is the checkpoint .*step-2\. Continue with"):
+        command.main(settings)
 
 
 # Real signals to real processes -----------------------------------------------------------------------------

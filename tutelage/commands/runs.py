@@ -7,6 +7,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -145,7 +147,19 @@ def open_training(
             remark(f"{run.path} is finished already.")
             yield Training(None, lambda: result.read(run.path))
         else:
-            yield start(run)
+            yield replace(start(run), announcement=partial(_announcement, settings, data[0]))
+
+
+def _announcement(settings: RunSettings, records: object, steps: int) -> str:
+    """Return a sentence about a run by its plan; "" for several processes, which the plan of this machine does not
+    count. The plan is a courtesy: an error in it must not fail the run."""
+    if ranks_on_this_machine() > 1 or not isinstance(records, Sequence):
+        return ""
+    try:
+        text: str = plan.announcement(settings, records, steps)
+    except Exception as error:
+        text = f"The time of the run could not be estimated: {error}"
+    return text
 
 
 def check_disk(run: Run, *models: Policy | ScalarModel) -> None:

@@ -12,6 +12,7 @@ from tutelage.commands.display import display, progress
 from tutelage.train.run.interrupt import Interrupted, interrupted
 from tutelage.train.run.loop import Loop, Training
 
+log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
@@ -57,26 +58,56 @@ def remarks(*, quiet: bool) -> Iterator[None]:
 def follow(loop: Loop, *, quiet: bool) -> None:
     """Run the remaining steps of a loop, with progress unless `quiet`.
 
-    The first ctrl-C ends the step, writes a checkpoint and raises `Interrupted`.
+    The first ctrl-C stops at once while the weights are those of the last step, as in a rollout, and else at the end
+    of the step; both write a checkpoint. The second one stops at once. All raise `Interrupted`, which says what is
+    kept.
     """
-    with (
-        progress(loop.label, loop.total, start=loop.index, show=loop.show, quiet=quiet) as advance,
-        interrupted() as stop,
-    ):
-        for step in loop:
-            advance(step.index, step.metrics)
-            stopped = loop.run.ranks.any(bool(stop))
-            if stopped and step.index < loop.total and not loop.monitor.enough():
-                loop.checkpoint(step)
+    last, version, alone = None, loop.learner.version, loop.run.ranks.size == 1
+
+    def is_unchanged() -> bool:
+        return alone and loop.learner.version == version
+
+    def kept() -> str:
+        return f"That keeps {_kept(loop)}."
+
+    with progress(loop.label, loop.total, start=loop.index, show=loop.show, quiet=quiet) as advance:
+        try:
+            with interrupted(is_unchanged, kept) as stop:
+                for step in loop:
+                    last, version = step, loop.learner.version
+                    advance(step.index, step.metrics)
+                    stopped = loop.run.ranks.any(bool(stop))
+                    if stopped and step.index < loop.total and not loop.monitor.enough():
+                        break
+                else:
+                    return
+        except KeyboardInterrupt:
+            if not is_unchanged():
                 raise Interrupted(
-                    f"Stopped after step {step.index}; everything is saved. Continue with: {loop.run.resume_command}"
-                )
+                    f"Stopped within step {loop.index + 1}. Kept is {_kept(loop)}. {_onward(loop)}"
+                ) from None
+        if last is None:
+            raise Interrupted(f"Stopped before the end of a step. Kept is {_kept(loop)}. {_onward(loop)}")
+        loop.checkpoint(last)
+        raise Interrupted(f"Stopped after step {last.index}; everything is saved. {_onward(loop)}")
 
 
-def complete(prepared: AbstractContextManager[Training[R]], *, quiet: bool) -> R:
-    """Open a training run, follow it to its end and return its result."""
+def _kept(loop: Loop) -> str:
+    """Describe what a stop at once keeps."""
+    latest = loop.run.latest()
+    return "the data alone: no step is saved yet" if latest is None else f"the checkpoint {latest}"
+
+
+def _onward(loop: Loop) -> str:
+    return f"Continue with: {loop.run.resume_command}"
+
+
+def complete(prepared: AbstractContextManager[Training[R]], *, quiet: bool, announced: bool = False) -> R:
+    """Open a training run, follow it to its end and return its result. An `announced` run begins with its plan."""
     with display(quiet=quiet), prepared as training:
         if training.loop is not None:
+            if announced and (text := training.announcement(training.loop.total - training.loop.index)):
+                log.info(text)
             follow(training.loop, quiet=quiet)
         return training.finish()
 
@@ -85,7 +116,7 @@ def train(prepared: AbstractContextManager[Training[M]], *, quiet: bool) -> int:
     """Run a training command: follow the run to its end with remarks, and print the description of its result, the path
     of the model, and the command for its report. Returns the exit status, 0."""
     with remarks(quiet=quiet):
-        result = complete(prepared, quiet=quiet)
+        result = complete(prepared, quiet=quiet, announced=not quiet)
     if not quiet:
         report = f"tutelage report {shlex.quote(str(result.out))}"
         for line in (*result.describe(), f"The model is {result.model}. A page about the run: {report}"):

@@ -98,10 +98,10 @@ def is_adapter(path: str | Path) -> bool:
     return (Path(path) / "adapter_config.json").is_file()
 
 
-def load_tokenizer(path: str) -> Any:
-    """The tokenizer of a model folder or hub name."""
+def load_tokenizer(path: str, **source: str) -> Any:
+    """The tokenizer of a model folder or hub name, or of `source` (see `gguf_reader.description_of`)."""
     try:
-        return AutoTokenizer.from_pretrained(path)
+        return AutoTokenizer.from_pretrained(**source or {"pretrained_model_name_or_path": path})
     except Exception as error:  # transformers raises various types
         raise TutelageError(f"No tokenizer could be loaded from {path!r}: {first_line(error)}.") from error
 

@@ -56,14 +56,37 @@ def model_folder(path: str) -> str:
 
     Raises TutelageError if the file or its package is missing, or transformers cannot read it.
     """
+    file = _gguf_file(path)
+    return path if file is None else str(_unpacked(file))
+
+
+def description_of(path: str) -> dict[str, str]:
+    """Arguments with which `from_pretrained` of a configuration or a tokenizer reads the model `path` without its
+    weights: a GGUF file that was not unpacked yet is read itself.
+
+    Raises TutelageError if the file or its package is missing.
+    """
+    file = _gguf_file(path)
+    if file is None:
+        return {"pretrained_model_name_or_path": path}
+    folder = _folder_of(file)
+    if folder.is_dir():
+        return {"pretrained_model_name_or_path": str(folder)}
+    _need_gguf(file)
+    return {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+
+
+def _gguf_file(path: str) -> Path | None:
+    """The GGUF file of a packaged model or a file name; None for any other path. Raises TutelageError if the file or
+    its package is missing."""
     if path in PACKAGED and not Path(path).exists():
-        return str(_unpacked(_packaged(path)))
+        return _packaged(path)
     if not path.lower().endswith(SUFFIX) or Path(path).is_dir():
-        return path
+        return None
     file = Path(path).expanduser()
     if not file.is_file():
         raise TutelageError(f"There is no GGUF file {path!r}.")
-    return str(_unpacked(file))
+    return file
 
 
 def _packaged(name: str) -> Path:
@@ -90,14 +113,10 @@ def _unpacked(file: Path) -> Path:
 
     The folder is renamed when complete, so processes may unpack concurrently and never see an incomplete model.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "tutelage" / "gguf" / f"{file.stem}-{_fingerprint(file)}"
+    folder = _folder_of(file)
     if folder.is_dir():
         return folder
-    if importlib.util.find_spec("gguf") is None:
-        raise TutelageError(
-            f"Reading {file.name} takes the Python package gguf, which is not installed: pip install 'tutelage[gguf]'."
-        )
+    _need_gguf(file)
     log.info(f"Unpacking {file.name} into {folder}, once.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -114,6 +133,20 @@ def _unpacked(file: Path) -> Path:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
+
+
+def _folder_of(file: Path) -> Path:
+    """The folder into which a GGUF file is unpacked."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "tutelage" / "gguf" / f"{file.stem}-{_fingerprint(file)}"
+
+
+def _need_gguf(file: Path) -> None:
+    """Raise TutelageError if the package that reads GGUF files is missing."""
+    if importlib.util.find_spec("gguf") is None:
+        raise TutelageError(
+            f"Reading {file.name} takes the Python package gguf, which is not installed: pip install 'tutelage[gguf]'."
+        )
 
 
 def _unpack(file: Path, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Sizes of models from their configuration only, without loading weights."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,23 +14,29 @@ from tutelage.engines.network import feed_forward_width, inner, trunk
 from tutelage.engines.plans.workload import Transformer
 from tutelage.models.backbone import base_of
 from tutelage.models.fresh import llama_config
+from tutelage.models.gguf_reader import description_of
 from tutelage.models.model_files import first_line
 
 
 def outline(path: str) -> Transformer:
-    """The sizes of the model in a folder, hub name or config.json; for an adapter, of its base.
+    """The sizes of the model in a folder, hub name, GGUF file or config.json; for an adapter, of its base.
 
     Raises TutelageError if there is no configuration of a causal language model.
     """
     path = base_of(path)
+    source = description_of(path)
     try:
-        settings = AutoConfig.from_pretrained(path).get_text_config()
+        settings = AutoConfig.from_pretrained(**source).get_text_config()
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(settings)
     except Exception as error:  # transformers raises various types
+        place = "has no configuration of a causal language model"
+        if not Path(path).exists():
+            place = "is no folder or file here, and its configuration could not be read from the hub"
         raise TutelageError(
-            f"{path!r} has no configuration of a causal language model: {first_line(error)}. Give a model folder, its "
-            "config.json, or a name on the hub."
+            f"{path!r} {place}: {first_line(error)}. A plan needs the config.json of a causal language model, a few "
+            "kB, and its tokenizer to count tokens; a run needs the weights too. Give a model folder, a .gguf file, a "
+            "config.json, or a name on the hub where that can be reached."
         ) from error
     return outline_of(model)
 

@@ -56,7 +56,7 @@ class Learner:
         """`norm` returns √ Σ g² over all gradients (a model's `total_norm`). Gradients are summed over `ranks`
         before every step. `rates` sets learning rates per group."""
         self.settings, self.total, self.step, self.ranks = settings, total, 0, ranks
-        self._norm = norm
+        self._norm, self._updates = norm, 0
         self.parameters = [p for group in groups.values() for p in group]
         if not self.parameters:
             raise ValueError("no parameter requires a gradient")
@@ -96,6 +96,12 @@ class Learner:
                 return 0.5 * (1.0 + math.cos(math.pi * done))
             case "constant":
                 return 1.0
+
+    @property
+    def version(self) -> int:
+        """A number that changes with the weights: optimiser steps, of which torch's fused one counts no writes, and the
+        writes of other operations."""
+        return self._updates + sum(parameter._version for parameter in self.parameters)
 
     @property
     def rate(self) -> float:
@@ -138,6 +144,7 @@ class Learner:
             self._scale(self.settings.max_norm / (norm + 1e-6))
         for group in self.optimiser.param_groups:
             group["lr"] = group["peak"] * self.factor(self.step)
+        self._updates += 1
         self._step()
         self.clear()
         return {"grad_norm": float(norm), "lr": self.rate}

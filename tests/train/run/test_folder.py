@@ -605,6 +605,21 @@ def test_the_first_signal_requests_a_stop_and_the_second_interrupts(number: sign
     assert signal.getsignal(number) is before
 
 
+def test_the_first_signal_interrupts_where_nothing_is_lost() -> None:
+    done: list[int] = []
+    with pytest.raises(KeyboardInterrupt), interrupted(lambda: len(done) == 1):  # noqa: PT012
+        done.append(1)
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(2)
+    assert done == [1]
+
+
+def test_what_a_second_signal_keeps_is_said_at_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    with interrupted(lambda: False, lambda: "That keeps step 7."):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert capsys.readouterr().err.endswith("Once more to stop at once. That keeps step 7.\n")
+
+
 def test_another_thread_installs_no_signal_handler() -> None:
     seen = []
 

@@ -2,6 +2,7 @@
 truth."""
 
 import importlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from tutelage.commands.collect.server import ServedModels
 from tutelage.commands.collect.settings import Simulate
 from tutelage.commands.study import open_existing
 from tutelage.data.text_counts import words
+from tutelage.data.worlds.topics import find_topic
 from tutelage.data.worlds.world import World
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.kind import ResponseValues, Screen
@@ -28,6 +30,7 @@ from tutelage.rollout.serving.asgi_server import listen, server
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
+    from tutelage.people.store.item_catalogue import Question
     from tutelage.people.web.client import RaterClient, RemoteQuestion
 
 Utility = Callable[[list[str], list[str]], list[float]]
@@ -48,8 +51,12 @@ def simulate(settings: Simulate) -> int:
     if settings.answers is None and find_live_models(store, study.id) is not None:
         raise TutelageError("Live conversations never end by themselves: limit the answers with --answers.")
     from tutelage.commands.display import progress
+    from tutelage.people.store.item_catalogue import list_questions
 
-    raters, utility = crowd(settings.seed, settings.raters), find_utility(settings.gold)
+    raters = crowd(settings.seed, settings.raters)
+    utility, name = utility_for(list_questions(store, study.id), settings.gold)
+    if not settings.gold:
+        print(f"The raters prefer by {name}; --gold sets another utility.", file=sys.stderr)
     most = None if settings.answers is None else settings.answers * settings.raters
     with (
         closing(store),
@@ -100,6 +107,37 @@ def find_utility(name: str) -> Utility:
     if not colon or not callable(utility):
         raise TutelageError(f"--gold '{name}' names no function; write it as module:function.")
     return utility
+
+
+def utility_for(questions: "Sequence[Question]", name: str) -> tuple[Utility, str]:
+    """Return the utility called `name` and its name; without a name, that of the embedded world if every question is
+    about one of its topics, else clarity, which any text has.
+
+    Raises TutelageError if it has no value for the first question, before there are raters and answers.
+    """
+    if not name:
+        is_world = bool(questions) and all(map(_names_topic, questions))
+        name = f"tutelage.data.worlds:{'gold' if is_world else 'clarity'}"
+    utility = find_utility(name)
+    for question in questions[:1]:
+        texts = list(question.texts)
+        try:
+            values = utility([question.messages[-1].content] * len(texts), texts)
+        except Exception as error:
+            raise TutelageError(
+                f"--gold {name} fails on the question {question.key}: {error} Give a function with a value for every "
+                "completion of this study, or omit --gold. Nothing was answered."
+            ) from error
+        if len(values) != len(texts):
+            raise TutelageError(f"--gold {name} gave {counted(len(values), 'value')} for {len(texts)} completions.")
+    return utility, name
+
+
+def _names_topic(question: "Question") -> bool:
+    try:
+        return bool(find_topic(question.messages[-1].content))
+    except TutelageError:
+        return False
 
 
 def _work(

@@ -235,8 +235,10 @@ class Simulate(CollectSettings):
     """Maximum number of answers per rater."""
     think: float = 0.0
     """Mean seconds until a rater answers (exponentially distributed); 0 for no delay."""
-    gold: str = "tutelage.data.worlds:gold"
-    """Utility of the raters, as module:function of prompts and completions."""
+    gold: str = ""
+    """Utility of the raters, as module:function of prompts and completions. By default tutelage.data.worlds:gold if
+    every question is about a topic of the embedded world, else tutelage.data.worlds:clarity: plain words, short
+    sentences, a friendly tone, an end."""
     seed: int = 0
     """Random seed of the raters."""
 

@@ -1,7 +1,7 @@
-"""Plan of a run. Other commands use it to suggest a change when a run is out of memory."""
+"""Plan of a run. Other commands use it to announce a run, and to suggest a change when one is out of memory."""
 
 from tutelage.base.lazy import lazy_names
 
-_PLACES = {"change_that_fits": "tutelage.commands.plan.remedies"}
+_PLACES = {"announcement": "tutelage.commands.plan.run", "change_that_fits": "tutelage.commands.plan.remedies"}
 
 __getattr__, __dir__ = lazy_names(__name__, _PLACES)

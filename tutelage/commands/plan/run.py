@@ -1,6 +1,6 @@
 """Plan of a run: whether it fits, its duration and its bottleneck, without loading weights."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -8,6 +8,8 @@ import torch
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.number_text import duration
 from tutelage.commands.plan.settings import PlanSettings
 from tutelage.commands.plan.workloads import Lengths, PlannedRun, run_of
 from tutelage.engines.choose import engine_name
@@ -27,6 +29,10 @@ from tutelage.engines.plans.rank_memory import saving
 from tutelage.engines.plans.workload import Workload
 from tutelage.models.backbone import pick_device
 
+SHORT, LONG = 60.0, 3600.0
+"""Seconds of a run below which its time is not estimated, and above which a word is said about it."""
+SLOW = Device("a slow machine", float("inf"), 20e9, 20e9, 4e9, 1e9, runtime=0.0, matrix_share=1.0, memory_share=1.0)
+"""A machine that is slower than any to train on."""
 ELSEWHERE = "the servers of --rollouts are not counted; --servers counts GPUs that serve"
 COPIES = 5.0
 """Bytes per weight of the CPU engine's padded panels for decoding in float32. In bf16 they take, and decoding reads,
@@ -98,9 +104,7 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
     where = where or PlanSettings()
     if where.gpu:
         settings = _on_gpus(settings)
-    run = run_of(settings, Lengths(where.prompt_tokens, where.response_tokens))
-    if getattr(settings, "has_servers", False) and not where.servers:
-        run = replace(run, work=replace(run.work, sampling=None), notes=(*run.notes, ELSEWHERE))
+    run = _run_of(settings, Lengths(where.prompt_tokens, where.response_tokens), serves=bool(where.servers))
     cluster, servers = _clusters(run, where)
     work = workload_on(run, cluster.device)
     estimated = plan_of(work, cluster, tokens=run.tokens_at_once, servers=servers)
@@ -114,6 +118,44 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
         devices_needed=devices_needed(work, cluster, serves=here),
         devices_beside_servers=devices_needed(work, cluster, serves=False) if work.sampling else None,
     )
+
+
+def announcement(settings: object, records: Sequence[Any], steps: int) -> str:
+    """Return a sentence about a run of `steps` steps that begins on this machine: its tokens, time and memory.
+
+    `records` are the rows that it trains on. The machine is measured only if the run may take more than `SHORT`
+    seconds, so that short runs start at once.
+    """
+    run = _run_of(settings, Lengths(records=records), serves=False)
+    batch, device = run.work.batch, pick_device(run.model.device)
+    tokens = batch.rows * (batch.prompt + batch.response)
+    head = f"{counted(steps, 'step')} of about {tokens:,.0f} tokens"
+    slow = replace(SLOW, is_gpu=device.type == "cuda")
+    estimated = plan_of(workload_on(run, slow), Cluster(slow), tokens=run.tokens_at_once)
+    if estimated.choice is not None and steps * estimated.choice.seconds < SHORT:
+        return f"{head}: minutes at most."
+    here = this_device(device, run.work.model.hidden, run.work.model.feed_forward)
+    estimated = plan_of(workload_on(run, here), Cluster(here), tokens=run.tokens_at_once)
+    best = estimated.choice or min(estimated.estimates, key=lambda one: one.memory.peak)
+    seconds = steps * best.seconds
+    sentence = (
+        f"{head}: about {duration(seconds)} on {here.name}, with {best.memory.peak / GIB:.1f} of its "
+        f"{best.room / GIB:.1f} GiB of memory, by the plan."
+    )
+    if seconds >= LONG:
+        what = f"most of it is {best.slowest.name}"
+        fewer = "fewer --steps, a smaller --batch-size or shorter completions (--sampling.max-new-tokens)"
+        less = fewer if run.work.sampling else "fewer --epochs, less data or a smaller model"
+        sentence += f" That is hours: {what}; {less} make it shorter, and --dry-run shows the whole plan."
+    return sentence
+
+
+def _run_of(settings: object, lengths: Lengths, *, serves: bool) -> PlannedRun:
+    """Return the run of a command's settings, without the responses of servers that the plan does not count."""
+    run = run_of(settings, lengths)
+    if getattr(settings, "has_servers", False) and not serves:
+        return replace(run, work=replace(run.work, sampling=None), notes=(*run.notes, ELSEWHERE))
+    return run
 
 
 def _on_gpus(settings: Any) -> object:

@@ -17,6 +17,7 @@ from tutelage.data.formats import load_demonstrations, load_preferences, load_pr
 from tutelage.engines.choose import choose_dtype
 from tutelage.engines.plans.workload import BatchShape, SamplingLoad, Transformer, Workload
 from tutelage.models.backbone import load_tokenizer, pick_device
+from tutelage.models.gguf_reader import description_of
 from tutelage.models.outline import outline, outline_of_shape
 from tutelage.rewards.names import reward_models
 from tutelage.rollout.generator import encode_prompts
@@ -37,10 +38,12 @@ SAMPLE = 256
 
 @dataclass(frozen=True)
 class Lengths:
-    """Mean tokens of prompts and responses; 0 to count them in the data."""
+    """Mean tokens of prompts and responses; 0 to count them in the data, or in `records`, the rows that a run has read
+    and trains on."""
 
     prompt: float = 0.0
     response: float = 0.0
+    records: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,9 @@ def _sft(settings: "SftSettings", lengths: Lengths) -> PlannedRun:
     rows: Sequence[EncodedRow] = ()
     count = None
     if not (lengths.prompt and lengths.response):
-        records = load_demonstrations(settings.data, answers=settings.answers).records
+        records = lengths.records or load_demonstrations(settings.data, answers=settings.answers).records
         count = round(len(records) * (1 - settings.held_out))
-        tokenizer = load_tokenizer(settings.model.path)
+        tokenizer = _tokenizer(settings.model)
         rows, _ = encode_demonstrations(records[:SAMPLE], tokenizer, settings.max_length)
     work = _work(settings, _batch(settings.batch_size, 1, rows, lengths))
     return _run(settings, work, _steps(count, settings.epochs, settings.batch_size))
@@ -211,6 +214,10 @@ def _steps(count: int | None, epochs: float, batch_size: int) -> int | None:
     return None if count is None else max(1, round(epochs * -(-count // batch_size)))
 
 
+def _tokenizer(model: config.Model) -> Any:
+    return load_tokenizer(model.path, **description_of(model.path))
+
+
 def _batch(prompts: float, samples: float, rows: Sequence[EncodedRow], lengths: Lengths) -> BatchShape:
     """Return a batch with the given mean lengths, by default those of some rows."""
     prompt = lengths.prompt or fmean(len(row.prompt) for row in rows)
@@ -223,9 +230,9 @@ def _pairs(settings: "RewardSettings | DpoSettings", data: str, lengths: Lengths
     rows: list[EncodedRow] = []
     count = None
     if not (lengths.prompt and lengths.response):
-        records = load_preferences(data).records
+        records = lengths.records or load_preferences(data).records
         count = round(len(records) * (1 - settings.held_out))
-        tokenizer = load_tokenizer(settings.model.path)
+        tokenizer = _tokenizer(settings.model)
         pairs, _ = encode_preferences(records[:SAMPLE], tokenizer, settings.max_length)
         rows = [row for pair in pairs for row in (pair.chosen, pair.rejected)]
     batch = _batch(settings.batch_size, 2, rows, lengths)
@@ -239,6 +246,6 @@ def _prompts(
     response = lengths.response or float(sampling.max_new_tokens)
     if lengths.prompt:
         return Lengths(lengths.prompt, response), None
-    records = load_prompts(source).records
-    encoded = encode_prompts(records[:SAMPLE], load_tokenizer(model.path))
+    records = lengths.records or load_prompts(source).records
+    encoded = encode_prompts(records[:SAMPLE], _tokenizer(model))
     return Lengths(fmean(len(prompt.tokens) for prompt in encoded), response), len(records)

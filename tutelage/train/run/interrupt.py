@@ -1,9 +1,10 @@
-"""Graceful interruption of a loop: the first Ctrl-C finishes the step, the second one stops at once."""
+"""Interruption of a loop: the first Ctrl-C stops at once if that loses nothing, and else finishes the step; the second
+one stops at once."""
 
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -13,7 +14,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
-    """The loop stopped at the first Ctrl-C, with everything saved. The message includes the command to resume."""
+    """The loop stopped at a Ctrl-C. The message says what is saved, and has the command to resume."""
 
 
 class Interruption:
@@ -27,8 +28,11 @@ class Interruption:
 
 
 @contextmanager
-def interrupted() -> Iterator[Interruption]:
-    """Turn the first Ctrl-C (or SIGTERM) into a flag, which the loop checks at the end of each step.
+def interrupted(
+    at_once: Callable[[], bool] = lambda: False, otherwise: Callable[[], str] = lambda: ""
+) -> Iterator[Interruption]:
+    """Turn the first Ctrl-C (or SIGTERM) into a KeyboardInterrupt if `at_once` says so, and otherwise into a flag,
+    which the loop checks at the end of each step; `otherwise` says what a second one keeps.
 
         with interrupted() as stop:
             for step in steps:
@@ -41,11 +45,13 @@ def interrupted() -> Iterator[Interruption]:
     flag = Interruption()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if flag.requested:
+        if flag.requested or at_once():
+            flag.requested = True
             raise KeyboardInterrupt
         flag.requested = True
         if world_rank() == 0:
-            print("\nFinishing this step, then saving. Once more to stop at once.", file=sys.stderr)
+            again = " ".join(filter(None, ("Once more to stop at once.", otherwise())))
+            print(f"\nFinishing this step, then saving. {again}", file=sys.stderr)
 
     if threading.current_thread() is not threading.main_thread():
         yield flag

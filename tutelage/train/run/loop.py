@@ -154,6 +154,8 @@ class Training(Generic[R_co]):
     loop: Loop | None
     conclude: Callable[[], R_co]
     """Writes the final model and summary.json; returns the result."""
+    announcement: Callable[[int], str] = lambda steps: ""
+    """A sentence about the steps that are left: their tokens, time and memory."""
 
     def __iter__(self) -> Iterator[Step]:
         """Remaining steps."""
