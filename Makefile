@@ -17,7 +17,7 @@
 # make clean   remove the environment and the caches (of compiled kernels too), never the runs
 #
 # Each makes its own environment, demo and test in .venv. PYTHON chooses the interpreter (3.11 or newer), PIP_ARGS go to
-# pip. Without a GPU torch's build for processors is taken where its index can be reached (scripts/torch_index.py).
+# pip. Without a GPU torch's build for CPUs is taken where its index can be reached (scripts/torch_index.py).
 
 PYTHON ?= python3
 PIP_ARGS ?=

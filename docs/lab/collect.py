@@ -30,7 +30,8 @@ as SVG, and `summary.json`. Finished parts are skipped, so the same command cont
 run of each, on one core of a busy machine: small models, one world, mostly one seed, and seconds that show only the
 order of magnitude. The experiments wrote the sentences from their numbers.
 
-[RLHF in one sitting](../rlhf_in_one_sitting.md) explains the figures to beginners."""
+[RLHF in one sitting](../rlhf_in_one_sitting.md) explains the figures to beginners. The estimators of the KL are k1 = x,
+k2 = x²/2, k3 = exp(−x) − 1 + x and abs = |x|, with x = log π − log π_ref of a sampled token."""
 
 WORDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "kl": (

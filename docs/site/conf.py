@@ -21,8 +21,9 @@ REPOSITORY = runpy.run_path(str(ROOT / "tutelage" / "base" / "version.py"))["REP
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)\s#]*)((?:#[^)\s]*)?)\)")
 """A Markdown link that goes up: its text, its path, its anchor."""
 PICTURE = re.compile(
-    r"""^(?:!\[(?P<alt>[^\]]*)\]\((?P<src>[^)\s]+)\)|<img src="(?P<file>[^"]+)" alt="(?P<words>[^"]*)"(?: width="(?P<width>\d+)%")?>)$""",
-    re.MULTILINE,
+    r"""^(?:!\[(?P<alt>[^\]]*)\]\((?P<src>[^)\s]+)\)
+    |<img\ src="(?P<file>[^"]+)"\ alt="(?P<words>[^"]*)"(?:\ width="(?P<width>\d+)%")?>)$""",
+    re.MULTILINE | re.VERBOSE,
 )
 """A picture on a line of its own, with its width in per cent of the page if it is not the whole."""
 LOADED = re.compile(

@@ -1,7 +1,7 @@
 """The template: what looks across rows happens once, and afterwards any split of the batch adds up."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -29,6 +29,7 @@ from tutelage.algorithms.recipe import (
     objective,
     prepare,
     restored_state,
+    state_metrics,
 )
 from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
@@ -438,3 +439,36 @@ def test_rewards_of_turns_join_the_score_and_keep_a_group_alive() -> None:
     assert not batch.advantage[:, 1:].any()
     assert metrics["groups/dead"] == pytest.approx(1 - recipe.samples / len(scored))
     assert live_rows(recipe, equal, initial_state(recipe)).sum() == recipe.samples
+
+
+@dataclass(frozen=True)
+class Counting:
+    """An advantage with memory that logs it: the number of rollouts."""
+
+    def init(self) -> dict[str, float]:
+        return {"rollouts": 0}
+
+    def __call__(self, reward, mask, value, group, context, state):
+        psi, target = TotalReturn()(reward, mask, value, group, context)
+        return (psi, target), {"rollouts": state["rollouts"] + 1}
+
+    def metrics(self, state: dict[str, float]) -> dict[str, float]:
+        return {"rollouts": state["rollouts"]}
+
+
+def test_a_piece_logs_its_own_state() -> None:
+    recipe = replace(RECIPES["reinforce"], advantage=Counting())
+    assert state_metrics(recipe, initial_state(recipe)) == {"advantage/rollouts": 0.0}
+    assert state_metrics(recipe, RecipeState(advantage={"rollouts": 3})) == {"advantage/rollouts": 3.0}
+
+
+def test_a_piece_that_logs_no_number_is_refused() -> None:
+    recipe = replace(RECIPES["reinforce"], advantage=Counting())
+    with pytest.raises(TutelageError, match=r"Counting\.metrics gives 'three' for 'rollouts'"):
+        state_metrics(recipe, RecipeState(advantage={"rollouts": "three"}))
+
+
+def test_the_pieces_of_the_package_log_what_the_table_of_metrics_has() -> None:
+    """None logs a state by itself, so every metric has its entry."""
+    for recipe in RECIPES.values():
+        assert state_metrics(recipe, initial_state(recipe)) == {}

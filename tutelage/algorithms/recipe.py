@@ -66,6 +66,7 @@ __all__ = [
     "prepare",
     "remarks",
     "restored_state",
+    "state_metrics",
     "zero_gradient_rows",
 ]
 
@@ -106,6 +107,24 @@ def initial_state(recipe: Choices) -> RecipeState:
         penalty=init(recipe.penalty),
         surrogate=init(recipe.surrogate),
     )
+
+
+def state_metrics(recipe: Choices, state: RecipeState) -> dict[str, float]:
+    """Numbers that pieces log of their own states: those of `metrics(state)` of a piece that has it, as SLOT/NAME.
+
+    Raises TutelageError if one is not a number.
+    """
+    found: dict[str, float] = {}
+    for slot in ("shaping", "advantage", "penalty", "surrogate"):
+        piece = getattr(recipe, slot)
+        metrics = getattr(piece, "metrics", None)
+        for name, value in metrics(getattr(state, slot)).items() if callable(metrics) else ():
+            if not isinstance(value, int | float):
+                raise TutelageError(
+                    f"{type(piece).__name__}.metrics gives {value!r} for {name!r}: give numbers, such as float(x)."
+                )
+            found[f"{slot}/{name}"] = float(value)
+    return found
 
 
 def after_update(recipe: Choices, state: RecipeState, observation: Observation) -> RecipeState:

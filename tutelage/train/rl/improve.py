@@ -13,6 +13,7 @@ from tutelage.algorithms.recipe import (
     initial_state,
     kl_reference,
     prepare,
+    state_metrics,
 )
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
@@ -80,7 +81,7 @@ def improve(
         observation = Observation(kl_reference=kl, kl_old=result.kl_old, rows=len(batch))
         state = after_update(recipe, state, observation)
         metrics = scoring | {name: float(value) for name, value in prepared.items()} | collection.metrics
-        metrics |= answers.part_metrics() | result.metrics
+        metrics |= answers.part_metrics() | result.metrics | state_metrics(recipe, state)
         metrics |= settings.budget.ranks.totals(policy.metrics())
         metrics["tokens_at_once"] = float(settings.budget.tokens)
         metrics["tokens_per_second"] = collection.tokens / (time.perf_counter() - started)
