@@ -150,7 +150,7 @@ def test_the_results_of_the_readme_are_those_of_the_experiments():
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in results.splitlines() if line.startswith("|")]
     for figure, seconds in re.findall(r"(\d[\d.]*%? \([^)]*\)) in (\d+)", section):
         assert any(figure in row and seconds in row for row in rows), figure
-    names, scores = re.findall(r"by ((?:\w+ · )+\w+) \| ((?:[\d.]+ · )+[\d.]+)", section)[0]
+    names, scores = re.findall(r"by ((?:\w+ · )+\w+), three seeds \| ((?:[\d.]+ · )+[\d.]+)", section)[0]
     for name, score in zip(names.split(" · "), scores.split(" · "), strict=True):
         assert any(row[0].startswith(f"{name}, β") and row[1].startswith(f"{score} ") for row in rows), name
     length = re.findall(r"length alone: (\d+%)", section)[0]

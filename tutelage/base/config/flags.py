@@ -63,12 +63,17 @@ def _required_first(info: tyro.constructors.StructTypeInfo) -> tyro.constructors
     if not is_section(info.type):
         return None
     hints, given = get_type_hints(info.type, include_extras=True), isinstance(info.default, info.type)
+    texts = functools.cache(functools.partial(field_texts, info.type))  # read for a help alone
+
+    def text(name: str) -> str:
+        return texts().get(name, "")
+
     fields = [
         tyro.constructors.StructFieldSpec(
             field.name,
             hints[field.name],
             getattr(info.default, field.name) if given else _default(field),
-            helptext=functools.partial(_text_of, info.type, field.name),
+            helptext=functools.partial(text, field.name),
         )
         for field in settable(info.type)
     ]
@@ -79,10 +84,6 @@ def _required_first(info: tyro.constructors.StructTypeInfo) -> tyro.constructors
 def _default(field: "dataclasses.Field[Any]") -> Any:
     default = default_of(field)
     return tyro.MISSING if default is dataclasses.MISSING else default
-
-
-def _text_of(settings: type[Any], name: str) -> str:
-    return field_texts(settings).get(name, "")
 
 
 def _is_open(value: object) -> bool:
