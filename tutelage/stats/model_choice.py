@@ -11,7 +11,8 @@ one standard error.
 
 A likelier model may have worse labels even with unlimited votes, if its classes are free clusters of items
 (docs/explanation/ties.md): where differences are graded, `hierarchical` and `matrix` describe votes best by a class
-"equal" of all items with small differences. So they are compared for `ordered` choices, but not selected.
+"equal" of all items with small differences. So they are compared for ordered choices, but not selected, and `ordinal`
+comes before `biased`, which takes wide thresholds for a preferred class (`FOR_ORDERED`).
 
 The majority is not a candidate. It is `coin` with a spread of abilities τ = 0, and `coin` estimates τ; with few votes
 per rater, held-out votes cannot distinguish the two although the abilities decide ties.
@@ -93,8 +94,9 @@ CANDIDATES: Mapping[str, RaterModelCandidate] = {
 }
 """Rater models by name, from the simplest to the richest."""
 
-CLUSTERING = ("hierarchical", "matrix")
-"""The candidates whose classes are free clusters of items."""
+FOR_ORDERED = ("coin", "ordinal", "biased")
+"""The candidates that are selected for three and more ordered choices, from the first to be preferred to the last: the
+classes of the others are free clusters of items."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +185,7 @@ class _Trial:
         item, choice = self._held_out()
         value = {name: self._log(p) for name, p in chance.items()}
         predicted = {name: float(log.mean()) for name, log in value.items()}
-        clusters = self.ordered and len(self.votes.choices) > 2
-        selectable = tuple(name for name in compared if not clusters or name not in CLUSTERING)
+        selectable = FOR_ORDERED if self.ordered and len(self.votes.choices) > 2 else tuple(compared)
         best = value[max(predicted, key=lambda name: predicted[name])]
         deficit = {name: float((best - log).mean()) for name, log in value.items()}
         error = {name: _clustered_error(best - log, item) for name, log in value.items()}

@@ -194,7 +194,8 @@ class Ordinal:
         wide = max(1.0, between / 2)
         cuts = np.linspace(-1, 1, between) * (wide if between > 2 else 1) if between > 1 else np.zeros(1)
         mean = np.concatenate([[math.log(1.5 * wide), 0.4, 0.4, 0.4], cuts])
-        spread = np.concatenate([[1.0, 0.3, 0.3, 0.3], np.full(between, wide)])
+        shared = 0.3 if between == 1 else wide  # of two classes one may be preferred by all, about as by single raters
+        spread = np.concatenate([[1.0, 0.3, 0.3, 0.3], np.full(between, shared)])
         free = np.ones(len(mean), dtype=bool)
         free[2] = between > 1
         return mean, spread, free

@@ -78,7 +78,7 @@ def fit_ordinal(votes: Votes, gold: Ints, weight: Floats, known: Populations | N
     states = [model.states[0] for model in models]
     share = shared.weights.tolist()
     chance = [model.choice(fit.population.theta) for model, fit in zip(models, fits, strict=True)]
-    by_state = [np.einsum("rt,jtk->rjk", fit.types, p) for fit, p in zip(fits, chance, strict=True)]
+    by_state = [np.tensordot(fit.types, p, (1, 1)) for fit, p in zip(fits, chance, strict=True)]
     prevalence = sum(w * fit.population.prevalence for w, fit in zip(share, fits, strict=True))
     confusion = sum(w * _by_class(p, code) for w, p, code in zip(share, by_state, states, strict=True))
     accuracy, variance = _accuracy(share, fits, chance, states)
