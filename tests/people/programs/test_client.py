@@ -156,7 +156,7 @@ def test_the_code_of_the_page_runs(
     monkeypatch.chdir(tmp_path)
     exec(using.replace("https://rate.example.org", url), {"token": client._transport.key})
     assert (tmp_path / "preferences.jsonl").read_text() == ""
-    assert client.overview().items == 4
+    assert (client.overview().items, client.overview().votes) == (5, 1)
     secret, body = "whsec_c2VjcmV0", b'{"type": "test"}'
     headers = signed_headers([secret], "msg_1", int(time.time()), body)
     told = {"secret": secret, "request": SimpleNamespace(headers=headers), "body": body}

@@ -96,13 +96,13 @@ def _check_place(path: Path, create: bool) -> None:
         if not sentence.startswith("There is no backup"):
             raise TutelageError(f"There is no database at {path}, but there was one. {sentence}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            create_private(path)  # SQLite gives its log the same permissions
     kind = _file_system(path.parent)
     if kind in _NETWORK:
         raise TutelageError(
             f"{path} is on a network drive ({kind}), where SQLite loses votes; use a local disk or PostgreSQL."
         )
+    with contextlib.suppress(OSError):  # it exists, or SQLite says why it cannot
+        create_private(path)  # SQLite gives its log the same permissions
 
 
 def _file_system(folder: Path) -> str:
