@@ -21,6 +21,7 @@ from typing import Any
 
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.base.version import __version__
 from tutelage.commands import table
 from tutelage.commands.pages import page_about, page_of_command
@@ -108,7 +109,8 @@ def _place(error: OSError, words: Sequence[str]) -> str:
     flags = (pair for pair in (*itertools.pairwise(words), *given) if pair[0].startswith("--") and pair[1])
     named = (flag for flag, value in flags if f"{path}{os.sep}".startswith(value.rstrip(os.sep) + os.sep))
     flag = "".join(f"{name}: " for name in itertools.islice(named, 1))
-    return f"{flag}{path if len(path) <= 200 else f'{path[:60]}… ({len(path):,} characters)'}: "
+    shown = path if len(path) <= 200 else f"{path[:60]}… ({counted(len(path), 'character')})"
+    return f"{flag}{shown}: "
 
 
 def _check_letters(words: Sequence[str]) -> None:
