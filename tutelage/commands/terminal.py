@@ -103,13 +103,22 @@ def _onward(loop: Loop) -> str:
 
 
 def complete(prepared: AbstractContextManager[Training[R]], *, quiet: bool, announced: bool = False) -> R:
-    """Open a training run, follow it to its end and return its result. An `announced` run begins with its plan."""
+    """Open a training run, follow it to its end and return its result. An `announced` run begins with its plan. Raises
+    Interrupted, with what is kept, at a ctrl-C."""
     with display(quiet=quiet), prepared as training:
-        if training.loop is not None:
-            if announced and (text := training.announcement(training.loop.total - training.loop.index)):
-                log.info(text)
-            follow(training.loop, quiet=quiet)
-        return training.finish()
+        loop = training.loop
+        try:
+            if loop is not None:
+                if announced and (text := training.announcement(loop.total - loop.index)):
+                    log.info(text)
+                follow(loop, quiet=quiet)
+            return training.finish()
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:
+            if loop is None:
+                raise
+            raise Interrupted(f"Stopped at once. Kept is {_kept(loop)}. {_onward(loop)}") from None
 
 
 def train(prepared: AbstractContextManager[Training[M]], *, quiet: bool) -> int:

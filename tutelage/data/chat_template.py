@@ -84,7 +84,7 @@ def dated(day: datetime.date) -> Iterator[None]:
 def apply_template(conversation: list[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> str:
     """The text that the chat template writes for a conversation. The date that templates ask for is that of the run
     (see `dated`). Raises TutelageError, with the conversation, if the template refuses it."""
-    options |= _dated_template(tokenizer)
+    options |= dated_template(tokenizer)
     options.setdefault("enable_thinking", False)  # for templates that otherwise leave room for a chain of thought
     try:
         return tokenizer.apply_chat_template(conversation, tokenize=False, **options)
@@ -96,7 +96,7 @@ def apply_template(conversation: list[dict[str, Any]], tokenizer: Tokenizer, **o
         ) from error
 
 
-def _dated_template(tokenizer: Tokenizer) -> dict[str, str]:
+def dated_template(tokenizer: Tokenizer) -> dict[str, str]:
     """The template as an option of `apply_chat_template` if it asks for the date, with the date in place of the calls.
     Raises TutelageError for a call whose format is not a literal."""
     named = tokenizer.chat_template

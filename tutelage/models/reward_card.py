@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_template import has_template, render_prompt
+from tutelage.data.chat_template import dated_template, has_template, render_prompt
 from tutelage.data.chat_tokens import encode, end_token_ids
 from tutelage.data.records import Message, Messages
 
@@ -144,7 +144,7 @@ def _fits(tokenizer: Any, original: Any) -> bool:
         except TutelageError:
             continue
         turns = [{"role": turn.role, "content": turn.content} for turn in messages]
-        ids = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
+        ids = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False, **dated_template(tokenizer))
         same_prompt = render_prompt(tuple(prompt_turns), tokenizer) == render_prompt(tuple(prompt_turns), original)
         if list(ids) != [*prompt, *response] or not same_prompt:
             return False

@@ -90,7 +90,7 @@ class SglangDiskHandover:
     """Whole model, reloaded from a folder."""
 
     adapters: bool = False
-    needs: str = "no other flags"
+    needs: str = "the policy's model"
     after_failure: str = ""
 
     def is_possible(self, connection: Connection) -> bool:
