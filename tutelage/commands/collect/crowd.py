@@ -129,7 +129,9 @@ def utility_for(questions: "Sequence[Question]", name: str) -> tuple[Utility, st
                 "completion of this study, or omit --gold. Nothing was answered."
             ) from error
         if len(values) != len(texts):
-            raise TutelageError(f"--gold {name} gave {counted(len(values), 'value')} for {len(texts)} completions.")
+            raise TutelageError(
+                f"--gold {name} gave {counted(len(values), 'value')} for {counted(len(texts), 'completion')}."
+            )
     return utility, name
 
 
