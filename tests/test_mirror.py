@@ -59,6 +59,7 @@ SUBJECTS = {
     "commands/test_shown_commands.py": "the commands on all pages of the documentation: several commands",
     "engines/ranks/test_equality.py": "runs over several ranks against runs in one process",
     "engines/ranks/test_failures.py": "ranks that fail, are killed or are stopped",
+    "engines/test_architectures.py": "every architecture of transformers against its own forward pass, on each engine",
     "engines/test_engines_agree.py": "the reference engine and the CPU engine, on every family of models",
     "demo/lab/test_experiments.py": "every experiment in its smallest form",
     "demo/lab/test_findings.py": "the sentences of every experiment",

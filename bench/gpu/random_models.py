@@ -21,7 +21,7 @@ from tutelage.base import config
 from tutelage.core.batch import Rows
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.network import Backbone, inner
-from tutelage.models.backbone import add_lora
+from tutelage.models.adapters import add_lora
 from tutelage.models.policy import Policy
 
 END, PAD = "<|end|>", "<|pad|>"

@@ -398,3 +398,36 @@ def test_the_fingerprint_is_that_of_the_recorded_inputs(saved):
     assert len(told) == 8
     assert len(set(told)) == 8
     assert load(saved).fingerprint() == pytest.approx(told, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "head"), [("bert", "classifier"), ("deberta-v2", "classifier"), ("modernbert", "classifier")]
+)
+def test_a_classifier_with_another_head_is_refused_by_name(tmp_path, kind, head):
+    """Encoders pool the state of their first token, and read no completion from left to right."""
+    speech = tiny.tokenizer(start=True)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    settings = AutoConfig.for_model(
+        kind, **sizes, vocab_size=len(speech), num_labels=1, pad_token_id=speech.pad_token_id
+    )
+    model = AutoModelForSequenceClassification.from_config(settings)
+    assert hasattr(model, head)
+    model.save_pretrained(tmp_path)
+    speech.save_pretrained(tmp_path)
+    with pytest.raises(TutelageError, match=type(model).__name__):
+        load_reward_model(config.Model(str(tmp_path), device="cpu"))
+
+
+def test_a_score_that_depends_on_later_rows_or_tokens_is_refused_by_name(tiny_model, monkeypatch):
+    """A head of the right name on a transformer that is not causal."""
+    model = new(tiny_model("llama"), engine="plain")
+    stack, causal = trunk(model.model), type(trunk(model.model)).forward
+
+    def both_ways(self, *inputs, **more):
+        output = causal(self, *inputs, **more)
+        output.last_hidden_state = output.last_hidden_state + output.last_hidden_state.mean(1, keepdim=True)
+        return output
+
+    monkeypatch.setattr(type(stack), "forward", both_ways)
+    with pytest.raises(TutelageError, match=r"LlamaForSequenceClassification.*last token"):
+        heads._checked(model)

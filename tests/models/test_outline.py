@@ -2,8 +2,10 @@
 
 import json
 
+import architectures
 import pytest
 import tiny
+import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MixtralConfig, OPTConfig, Qwen3Config
 
 from tutelage.base import config
@@ -28,6 +30,18 @@ def test_the_outline_of_a_configuration_is_that_of_the_model(family, tmp_path):
     )
     assert found.largest_layer == sum(p.numel() for p in layers[0].parameters())
     assert found.layers == len(layers)
+
+
+@pytest.mark.parametrize("kind", ["mamba", "rwkv", "gemma3n_text", "gemma4_text", "longcat_flash"])
+def test_sizes_that_a_configuration_lacks_or_states_by_layer(kind):
+    """No attention heads, sizes that differ by layer, layers of other numbers than the configuration's."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(architectures.configuration(kind))
+    found = outline_of(model)
+    assert found.parameters == sum(p.numel() for p in model.parameters())
+    assert found.feed_forward > 0
+    assert (found.attention == 0) == (kind in ("mamba", "rwkv"))
+    assert found.largest_layer < found.parameters
 
 
 @pytest.mark.parametrize("family", tiny.EVERY)

@@ -113,6 +113,16 @@ def positions(mask: Shaped[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     return (mask.long().cumsum(1) - 1).clamp(min=0)
 
 
+def left_aligned(rows: Rows) -> Int[Tensor, "B T"]:
+    """Prompt and completion of each row without padding before or between them, and zeros after; a token is in the
+    column of its position (see `positions`). Int[B, Q + R]"""
+    tokens = torch.cat([rows.prompt, rows.response], 1)
+    mask = torch.cat([rows.prompt_mask, rows.mask], 1)
+    width = tokens.shape[1]
+    place = positions(mask).where(mask, width)  # padding goes to a column of its own
+    return tokens.new_zeros(len(tokens), width + 1).scatter(1, place, tokens)[:, :width]
+
+
 def before_each_response_token(x: Shaped[Tensor, "B T ..."], rows: Rows) -> Shaped[Tensor, "B R ..."]:
     """[B, Q + R, …] → [B, R, …], where entry t is the state that predicts completion token t.
 

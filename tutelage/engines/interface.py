@@ -63,6 +63,11 @@ class Decoder(Protocol):
 class Decoders(Protocol):
     """Factory of decoders on the current weights of a model. Several decoders may be used alternately."""
 
+    @property
+    def mixes_lengths(self) -> bool:
+        """Whether prompts of several lengths are decoded together at no additional cost."""
+        ...
+
     def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
         """A decoder for completions of up to `limit` tokens."""
         ...

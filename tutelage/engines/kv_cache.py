@@ -44,19 +44,12 @@ class PreallocatedLayer(DynamicLayer):
         """The number of filled positions."""
         return self.length
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each row `repeats` times, for several completions per prompt."""
-        self._rebuild(lambda x: x.repeat_interleave(repeats, dim=0))
-
-    def batch_select_indices(self, indices: Int[Tensor, " n"]) -> None:
-        """Select the rows at `indices`."""
-        self._rebuild(lambda x: x[indices])
-
-    def _rebuild(self, rows: Any) -> None:
+    def reorder_cache(self, beam_idx: Int[Tensor, " n"]) -> None:
+        """Replace the rows by those at `beam_idx`, in which a row may be missing or stand several times."""
         if not self.is_initialized:
             return
         for name in ("key_buffer", "value_buffer"):
-            filled = rows(getattr(self, name)[:, :, : self.length])
+            filled = getattr(self, name)[beam_idx, :, : self.length]
             buffer = filled.new_empty(*filled.shape[:2], self.room, filled.shape[3])
             buffer[:, :, : self.length] = filled
             setattr(self, name, buffer)
@@ -76,6 +69,7 @@ def preallocated(model_config: Any, room: int) -> Cache:
     return cache
 
 
-def rows_can_move(cache: Cache) -> bool:
-    """Whether rows can be repeated and dropped: every layer of the cache holds only keys and values."""
+def ignores_padding(cache: Cache) -> bool:
+    """Whether every layer of the cache holds only keys and values, which a mask can exclude. A recurrent state has read
+    the padding before a prompt."""
     return all(type(layer) in (PreallocatedLayer, DynamicSlidingWindowLayer) for layer in cache.layers)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from peft import PeftModel
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
@@ -19,12 +19,12 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.core.rows import positions
 from tutelage.data.chat_tokens import end_token_ids
 from tutelage.engines.logprobs import Head
 
-CACHE_NAMES = ("cache", "past_key_values")
-"""Names of the key/value cache argument in transformers; the first since 5.24."""
+CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
+"""Names of the argument in transformers that carries keys, values and states from token to token; the first since 5.24,
+the last two of recurrent models."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,41 @@ def drops(dropout: nn.Module) -> bool:
     return not isinstance(dropout, nn.Identity) and dropout.training and getattr(dropout, "p", 1.0) > 0
 
 
+def size_in(settings: Any, *names: str) -> int:
+    """The first of the sizes `names` that a text configuration states, the largest if it differs by layer; 0 without
+    any, as for the attention heads of a recurrent model."""
+    for name in names:
+        try:
+            size = getattr(settings, name, None)
+        except Exception:  # transformers' own for a size that differs by layer
+            continue
+        if size:
+            return int(max(size) if isinstance(size, list | tuple) else size)
+    return 0
+
+
 def feed_forward_width(settings: Any) -> int:
     """The intermediate size of a feed-forward block from the text configuration of a model; 4 · hidden by default."""
-    names = ("intermediate_size", "ffn_dim", "n_inner")
-    sizes = (int(size) for name in names if (size := getattr(settings, name, None)))
-    return next(sizes, 4 * int(settings.hidden_size))
+    return size_in(settings, "intermediate_size", "ffn_dim", "n_inner") or 4 * size_in(settings, "hidden_size")
 
 
 def context_of(model: nn.Module) -> int | None:
-    """The context length of a model, if its configuration states it."""
-    return getattr(inner(model).config.get_text_config(), "max_position_embeddings", None)
+    """The context length of a model, if its configuration states it (see `context_in`)."""
+    return context_in(inner(model).config)
+
+
+def context_in(configuration: Any) -> int | None:
+    """The number of positions over which a model is one function of its tokens, if its configuration states it.
+
+    The frequencies of longrope (Phi-3) change for all tokens of a batch that has a longer row than the original
+    context, so it ends there.
+    """
+    settings = configuration.get_text_config()
+    length: int | None = getattr(settings, "max_position_embeddings", None)
+    rope = getattr(settings, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        return rope.get("original_max_position_embeddings") or length
+    return length
 
 
 def attention_window(model: nn.Module) -> float:
@@ -94,9 +119,9 @@ def attention_window(model: nn.Module) -> float:
 
 
 def cache_name(module: nn.Module) -> str:
-    """The name of the key/value cache argument in the forward pass of `module` (see `CACHE_NAMES`)."""
+    """The name of the cache argument in the forward pass of `module` (see `CACHE_NAMES`)."""
     names = inspect.signature(module.forward).parameters
-    return next((name for name in CACHE_NAMES if name in names), CACHE_NAMES[-1])
+    return next((name for name in CACHE_NAMES if name in names), "past_key_values")
 
 
 def end_ids_of(backbone: Backbone) -> tuple[int, ...]:
@@ -110,14 +135,13 @@ def precision(device: torch.device, dtype: torch.dtype) -> AbstractContextManage
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
-def run_trunk(
-    model: nn.Module, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], **more: Any
-) -> Float[Tensor, "B T d"]:
-    """Last hidden states of the transformer without its head. `mask` is true for tokens, false for padding."""
-    out = trunk(model)(
-        input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask), use_cache=False, **more
-    )
-    states: Tensor = out.last_hidden_state
+def run_trunk(model: nn.Module, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
+    """Last hidden states of the transformer without its head, on rows without padding before a token.
+
+    Neither mask nor positions are passed: some architectures count positions otherwise, or have a state that padding
+    changes, and a causal one computes nothing from the tokens after.
+    """
+    states: Tensor = trunk(model)(input_ids=tokens, use_cache=False).last_hidden_state
     return states
 
 
@@ -134,25 +158,6 @@ def head_of(model: nn.Module) -> Head:
     if type(layer) is not nn.Linear:
         return Head(module=layer, scale=scale, softcap=softcap)
     return Head(layer.weight, layer.bias, scale, softcap)
-
-
-@torch.no_grad()
-def verified_head(model: nn.Module) -> Head:
-    """`head_of` if head(trunk(x)) equals the model's own logits on a few tokens, else an unknown head.
-
-    An architecture may transform its logits in ways not stated in the configuration.
-    """
-    vocabulary = int(inner(model).config.get_text_config().vocab_size)
-    tokens = (torch.arange(1, 6, device=next(model.parameters()).device) * 7 % vocabulary)[None]
-    mask = torch.ones_like(tokens, dtype=torch.bool)
-    expected = model(input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)).logits
-    head = head_of(model)
-    try:
-        logits = head.logits(run_trunk(model, tokens, mask)[0])
-    except (RuntimeError, TypeError, AttributeError):
-        return Head()
-    same = logits.shape == expected[0].shape and torch.allclose(logits, expected[0].float(), rtol=1e-3, atol=1e-3)
-    return head if same else Head()
 
 
 def checkpointed(backbone: Backbone) -> Backbone:

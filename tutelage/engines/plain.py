@@ -1,20 +1,19 @@
 """The reference engine: transformers' own modules on padded batches, on any device and in any precision.
 
 It does not modify the model, compile kernels or keep state between calls. All other engines are tested against it. Rows
-form a padded batch; on a GPU, rows with shared prompts are read as one packed sequence if that saves enough tokens (see
-`PlainEngine.packs`).
+form a batch with padding on the right only, in which a causal model computes each row as if it were alone; on a GPU,
+rows with shared prompts are read as one packed sequence if that saves enough tokens (see `PlainEngine.packs`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import embedding
 
 from tutelage.base import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
@@ -22,24 +21,23 @@ from tutelage.core.rows import (
     RowList,
     before_each_response_token,
     distinct,
-    left_padded,
+    left_aligned,
     positions,
     split_by_length,
     spread,
 )
-from tutelage.engines.interface import Decoder, Decoders, OnToken, PromptBatch, PromptTokens, Reference, RolloutSize
-from tutelage.engines.kv_cache import preallocated, rows_can_move
+from tutelage.engines.cached_decoders import CachedDecoders, Form, form_of_decoding
+from tutelage.engines.interface import Decoders, OnToken, PromptTokens, Reference, RolloutSize
 from tutelage.engines.logprobs import PLAIN_KERNELS, Head, HeadKernels, ValueHead, reference_divergence, token_scores
-from tutelage.engines.network import Backbone, attention_window, cache_name, inner, precision, run_trunk, trunk
+from tutelage.engines.network import Backbone, attention_window, precision, run_trunk, trunk
 from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.sampling import sample
+from tutelage.engines.trials import agree, passes, tokens_of
 
 SAVED = 0.3
 """Share of the tokens of a padded batch that packing must save, since its attention computes all pairs."""
 LONGEST_PACKED = 8192
 """Maximum tokens of a packed sequence, whose mask is quadratic in them."""
-DEPART_WHEN = 0.75
-"""Share of unfinished lines below which finished lines are dropped from the cache, by copying it."""
 
 
 class PlainEngine:
@@ -60,6 +58,7 @@ class PlainEngine:
         self.packs = self.device.type == "cuda"
         """Whether rows with shared prompts may be packed into one sequence with each prompt once."""
         self._packable: bool | None = None
+        self._decoding_form: Form | None = None  # None before the trial
 
     @property
     def is_exact(self) -> bool:
@@ -76,16 +75,16 @@ class PlainEngine:
             with self.precision():
                 return self._packed(packed)[packed.before[rows.places]]
         with self.precision():
-            return before_each_response_token(self._padded(rows), rows)[rows.places]
+            return self._states_before(rows)
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """See `Engine.last_states`. Reads equal rows once."""
         first, same = distinct(rows)
         if len(first) < len(rows):
             return embedding(same, self.last_states(rows.rows(first)))
-        last = rows.prompt.shape[1] - 1 + rows.mask.sum(1)
+        last = rows.lengths() - 1
         with self.precision():
-            return self._padded(rows)[torch.arange(len(rows), device=last.device), last]
+            return self._aligned(rows)[torch.arange(len(rows), device=last.device), last]
 
     def score(
         self,
@@ -195,7 +194,14 @@ class PlainEngine:
     @contextmanager
     def decoding(self, size: RolloutSize | None = None) -> Iterator[Decoders]:
         """See `Engine.decoding`."""
-        yield CachedDecoders(self.backbone, self.head)
+        yield self.cached_decoders(self.head)
+
+    def cached_decoders(self, head: Head) -> CachedDecoders:
+        """Decoders with transformers' modules and a head that equals the model's. Raises TutelageError if the model
+        cannot be decoded."""
+        if self._decoding_form is None:
+            self._decoding_form = form_of_decoding(self.backbone, self.head)
+        return CachedDecoders(self.backbone, head, self._decoding_form)
 
     def _pack(self, rows: Rows) -> PackedRows | None:
         """The packed rows; None if that saves too little or the attention does not support such masks."""
@@ -220,127 +226,32 @@ class PlainEngine:
         return states.squeeze(0)
 
     def _reads_packed_sequences(self) -> bool:
-        """Whether packed and padded states agree; tested once, on two rows with the same prompt."""
+        """Whether packed states agree with those of separate rows; tested once, on two rows with the same prompt."""
         if self._packable is None:
-            with torch.no_grad():
-                self._packable = self._packed_equals_padded()
+            self._packable = passes(self._packed_equals_aligned)
         return self._packable
 
-    def _packed_equals_padded(self) -> bool:
-        """Whether packed and padded states of two rows of seven tokens agree up to rounding."""
+    def _packed_equals_aligned(self) -> bool:
+        """Whether packed and separate states of two rows of seven tokens agree up to rounding."""
         if not (self.is_scalar or self.head.is_known):
             return False
-        vocabulary = int(inner(self.model).config.get_text_config().vocab_size)
-        prompt = torch.arange(3, 6, device=self.device).expand(2, 3) % vocabulary
-        response = torch.arange(7, 15, device=self.device).view(2, 4) % vocabulary
+        prompt = tokens_of(self.model, torch.arange(3, 6)).expand(2, 3)
+        response = tokens_of(self.model, torch.arange(7, 15)).view(2, 4)
         mask = torch.ones(2, 4, dtype=torch.bool, device=self.device)
         rows = Rows(prompt=prompt, prompt_mask=mask[:, :3], response=response, mask=mask)
-        expected = before_each_response_token(self._padded(rows), rows)[rows.mask]
         packed = pack(rows, with_last=False)
-        try:
-            states = self._packed(packed)[packed.before[rows.mask]]
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
-            return False
-        largest = expected.abs().max()
-        return bool((states - expected).abs().max() <= (1e-4 if self.dtype == torch.float32 else 0.05) * largest)
+        return agree(self._packed(packed)[packed.before[rows.places]], self._states_before(rows))
 
-    def _padded(self, rows: Rows) -> Tensor:
-        """Last hidden states of a padded batch, or logits if the head is unknown. Float[B, Q + R, d]"""
-        tokens = torch.cat([rows.prompt, rows.response], 1)
-        mask = torch.cat([rows.prompt_mask, rows.mask], 1)
+    def _states_before(self, rows: Rows) -> Tensor:
+        """The states before each of the M completion tokens. Float[M, d]"""
+        column = positions(torch.cat([rows.prompt_mask, rows.mask], 1))
+        before = before_each_response_token(column, rows)[rows.places]
+        return self._aligned(rows)[rows.places[0], before]
+
+    def _aligned(self, rows: Rows) -> Tensor:
+        """Last hidden states of each row, padded on the right, or logits if the head is unknown. Float[B, Q + R, d]"""
+        tokens = left_aligned(rows)
         if self.is_scalar or self.head.is_known:
-            return run_trunk(self.model, tokens, mask)
-        logits: Tensor = self.model(input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)).logits
+            return run_trunk(self.model, tokens)
+        logits: Tensor = self.model(input_ids=tokens, use_cache=False).logits
         return logits
-
-
-@dataclass(frozen=True)
-class CachedDecoders:
-    """Decoder factory of the reference engine."""
-
-    backbone: Backbone
-    head: Head
-
-    def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
-        """See `Decoders.decoder`."""
-        return CachedDecoder(self.backbone, self.head, batch, limit)
-
-    def step(self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
-        """See `Decoders.step`."""
-        return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
-
-    def restore(self) -> None:
-        """See `Decoders.restore`; does nothing."""
-
-
-class CachedDecoder:
-    """A decoder with a key/value cache: prompts padded on the left, one cache line per completion."""
-
-    def __init__(self, backbone: Backbone, head: Head, batch: PromptBatch, limit: int) -> None:
-        self.backbone, self.head, self.batch, self.device = backbone, head, batch, backbone.device
-        filler = batch.prompts[0][0]  # any token: the mask excludes padding
-        self.prompt, mask = left_padded(batch.prompts, filler, self.device)
-        self.mask = pad(mask, (0, limit), value=True)
-        self.filled = mask.shape[1]
-        self.cache = preallocated(inner(backbone.model).config, self.filled + limit)
-        self.cache_name = cache_name(trunk(backbone.model))
-        self.rows_can_move = rows_can_move(self.cache)
-        self.live = torch.arange(sum(batch.answers), device=self.device)  # cache line of each completion
-
-    def start(self) -> Float[Tensor, "n V"]:
-        """See `Decoder.start`. Reads a prompt once if its cache can be copied to the lines of its completions."""
-        answers = torch.tensor(self.batch.answers, device=self.device)
-        source = torch.arange(len(answers), device=self.device).repeat_interleave(answers)
-        if not self.rows_can_move:
-            self.prompt, self.mask = self.prompt[source], self.mask[source]
-        mask = self.mask[:, : self.filled]
-        logits = self._logits(self.prompt, positions(mask), mask)
-        if self.rows_can_move:
-            self.cache.batch_select_indices(source)
-            self.mask, logits = self.mask[source], logits[source]
-        return logits
-
-    def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
-        """See `Decoder.step`. Lines of finished completions read arbitrary tokens."""
-        self.filled += 1
-        mask = self.mask[:, : self.filled]
-        of_lines = tokens.new_zeros(len(mask)).index_copy_(0, self.live, tokens)
-        return self._logits(of_lines[:, None], mask.sum(1, keepdim=True) - 1, mask)[self.live]
-
-    def keep(self, lines: Int[Tensor, " n"]) -> None:
-        """See `Decoder.keep`. Lines are dropped from the cache if supported and enough of them are idle."""
-        self.live = self.live[lines]
-        if self.rows_can_move and len(self.live) < DEPART_WHEN * len(self.mask):
-            self.cache.batch_select_indices(self.live)
-            self.mask = self.mask[self.live]
-            self.live = torch.arange(len(self.live), device=self.live.device)
-
-    def close(self, rows: Rollout) -> None:
-        """See `Decoder.close`."""
-
-    def _logits(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        inputs: dict[str, Any] = {
-            "input_ids": tokens,
-            "attention_mask": mask.long(),
-            "position_ids": positions,
-            self.cache_name: self.cache,
-            "use_cache": True,
-        }
-        return next_logits(self.backbone, self.head, last_states(self.backbone, self.head, inputs)[:, -1])
-
-
-def last_states(backbone: Backbone, head: Head, inputs: dict[str, Any]) -> Float[Tensor, "B T d"]:
-    """Last hidden states for the `inputs` of the model's forward pass; logits [B, T, V] if the head is unknown."""
-    model: nn.Module = backbone.model
-    with precision(backbone.device, backbone.dtype):
-        if not head.is_known:
-            logits: Tensor = model(**inputs).logits
-            return logits
-        states: Tensor = trunk(model)(**inputs).last_hidden_state
-        return states
-
-
-def next_logits(backbone: Backbone, head: Head, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
-    """Logits of the next token of each line, in the precision of the backbone."""
-    with precision(backbone.device, backbone.dtype):
-        return head.logits(states)

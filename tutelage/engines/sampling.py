@@ -24,7 +24,7 @@ from tutelage.data.chat_tokens import decode_response, pad_token_id
 from tutelage.engines.device_memory import available_memory
 from tutelage.engines.interface import Decoder, Decoders, OnToken, PromptBatch, PromptTokens
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
-from tutelage.engines.network import Backbone, context_of, inner
+from tutelage.engines.network import Backbone, context_of, inner, size_in
 from tutelage.engines.plans.token_budget import rows_at_once as rows_at_once_by_memory
 from tutelage.engines.token_sampling import draw, row_seed, uniforms
 
@@ -54,7 +54,8 @@ def sample(
     limit = sampling.max_new_tokens
     check_room(prompts, limit, context_of(backbone.model), "the model has {}")
     buffer = RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
-    count, batches = 0, prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit))
+    at_once = rows_at_once or _rows_at_once(backbone, limit)
+    count, batches = 0, prompt_batches(prompts, n, at_once, mixed=decoders.mixes_lengths)
     with phase("generate", n * len(prompts.tokens)) as generating:
         for batch, lines in batches:
             decoder = decoders.decoder(batch, limit)
@@ -71,8 +72,8 @@ def _rows_at_once(backbone: Backbone, limit: int) -> int:
     settings = inner(backbone.model).config.get_text_config()
     return rows_at_once_by_memory(
         available_memory(backbone.device),
-        layers=int(settings.num_hidden_layers),
-        hidden=int(settings.hidden_size),
+        layers=size_in(settings, "num_hidden_layers"),
+        hidden=size_in(settings, "hidden_size"),
         limit=limit,
         itemsize=backbone.dtype.itemsize,
     )
@@ -90,26 +91,29 @@ def check_room(prompts: PromptTokens, limit: int, context: int | None, place: st
         )
 
 
-def prompt_batches(prompts: PromptTokens, n: int, rows_at_once: int) -> Iterator[tuple[PromptBatch, list[int]]]:
+def prompt_batches(
+    prompts: PromptTokens, n: int, rows_at_once: int, *, mixed: bool = True
+) -> Iterator[tuple[PromptBatch, list[int]]]:
     """Batches of distinct prompts and their rows of the rollout, about `rows_at_once` rows each.
 
-    A batch has prompts of similar length with similar numbers of completions; completions of one prompt stay together.
+    A batch has prompts of similar length (unless `mixed`, of one length) with similar numbers of completions;
+    completions of one prompt stay together.
     """
     rows_of: dict[tuple[int, ...], list[int]] = {}
     for index, prompt in enumerate(prompts.tokens):
         rows_of.setdefault(prompt, []).extend(range(index * n, (index + 1) * n))
-    return batches_of(rows_of, rows_at_once)
+    return batches_of(rows_of, rows_at_once, mixed=mixed)
 
 
 def batches_of(
-    rows_of: Mapping[tuple[int, ...], Sequence[int]], rows_at_once: int
+    rows_of: Mapping[tuple[int, ...], Sequence[int]], rows_at_once: int, *, mixed: bool = True
 ) -> Iterator[tuple[PromptBatch, list[int]]]:
     """Batches, as from `prompt_batches`, of prompts with their rows."""
     part: list[tuple[int, ...]] = []
     rows: list[int] = []
     for prompt, own in sorted(rows_of.items(), key=lambda item: (len(item[1]), len(item[0]))):
         # every prompt occupies as many slots as the one with the most completions
-        uneven = bool(part) and len(own) > 2 * len(rows_of[part[0]])
+        uneven = bool(part) and (len(own) > 2 * len(rows_of[part[0]]) or not (mixed or len(prompt) == len(part[0])))
         if part and (uneven or len(rows) + len(own) > rows_at_once):
             yield PromptBatch(tuple(part), tuple(len(rows_of[each]) for each in part)), rows
             part, rows = [], []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -24,10 +24,11 @@ from tutelage.base.progress.phases import phase
 from tutelage.engines.choose import choose_dtype
 from tutelage.engines.device_memory import available_memory, memory_of_other_programs
 from tutelage.engines.gpu.requirements import missing_gpu
-from tutelage.engines.network import Backbone, checkpointed, inner
+from tutelage.engines.network import Backbone, checkpointed, context_in, inner, size_in
 from tutelage.engines.plans.hardware import GIB
+from tutelage.models.adapters import add_lora
 from tutelage.models.gguf_reader import model_folder
-from tutelage.models.merging import merge, tied_layers
+from tutelage.models.merging import merge
 from tutelage.models.model_files import (
     check_adapter,
     check_finite,
@@ -39,7 +40,6 @@ from tutelage.models.model_files import (
     loading_adapter,
     refuse_missing,
     save_files,
-    without_warnings,
 )
 
 FOREIGN = 0.2
@@ -75,7 +75,7 @@ def pick_dtype(settings: config.Model, device: torch.device, model: nn.Module) -
 
     Raises TutelageError if bf16 is set on a GPU without it.
     """
-    hidden = int(inner(model).config.get_text_config().hidden_size)
+    hidden = size_in(inner(model).config.get_text_config(), "hidden_size")
     dtype = choose_dtype(settings.dtype, device, settings.engine, hidden)
     if dtype == torch.bfloat16 and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
         raise TutelageError(
@@ -269,53 +269,6 @@ def _load_adapter(path: str, tokenizer: Any, lora: config.Lora | None = None) ->
     return model
 
 
-def add_lora(
-    model: PreTrainedModel, lora: config.Lora, *, task: str, seed: int, save: list[str] | None = None
-) -> PeftModel:
-    """A LoRA adapter (Hu et al. 2021, arXiv 2106.09685) on every linear layer except the head, or on `targets`.
-
-    Its weights are initialised from `seed`. `save` lists modules that are fully trained and saved, such as a reward
-    head.
-    """
-    _refuse_rank(model, lora.rank)
-    targets: str | list[str] = "all-linear" if lora.targets == "auto" else lora.targets.split(",")
-    settings = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,  # type: ignore[arg-type]  # peft divides by the rank; any number will do
-        lora_dropout=lora.dropout,
-        target_modules=targets,
-        modules_to_save=save,
-        task_type=task,
-    )
-    try:
-        with torch.random.fork_rng(devices=[]), without_warnings():
-            torch.manual_seed(seed)
-            adapted = get_peft_model(model, settings).eval()
-    except ValueError as error:
-        names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)})
-        raise TutelageError(
-            f"--lora.targets {lora.targets!r} matches no layer of this model. "
-            f"Its linear layers are: {', '.join(names)}."
-        ) from error
-    if tied := tied_layers(adapted):
-        _log.info(
-            "%s has an adapter (--lora.targets), and its weight is also that of another layer: the saved model has a "
-            "matrix for each (tie_word_embeddings is false).",
-            " and ".join(tied),
-        )
-    return adapted
-
-
-def _refuse_rank(model: nn.Module, rank: int) -> None:
-    """Raise TutelageError for a rank above that of every linear layer: B A of rank r cannot exceed the rank of W."""
-    widest = max((min(weight.shape) for weight in model.parameters() if weight.dim() == 2), default=rank)
-    if rank > widest:
-        raise TutelageError(
-            f"--lora.rank is {rank}, but no linear layer of this model has a rank above {widest}: 8 to 64 are usual, "
-            "and 0 trains the weights themselves."
-        )
-
-
 def adapter_dropout(model: nn.Module, on: bool) -> None:
     """Enable or disable dropout before LoRA adapters. The base model is never in training mode."""
     for name, module in model.named_modules():
@@ -354,5 +307,4 @@ def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path)
 
 def context_length(path: str) -> int | None:
     """The context length of a model, if its configuration states it."""
-    settings = AutoConfig.from_pretrained(base_of(path)).get_text_config()
-    return getattr(settings, "max_position_embeddings", None)
+    return context_in(AutoConfig.from_pretrained(base_of(path)))

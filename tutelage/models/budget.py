@@ -18,7 +18,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.engines.choose import release_memory
 from tutelage.engines.device_memory import available_memory
-from tutelage.engines.network import feed_forward_width, inner
+from tutelage.engines.network import feed_forward_width, inner, size_in
 from tutelage.engines.plans.token_budget import bytes_per_token, tokens_at_once
 from tutelage.engines.ranks.passes import DONE, FAILED, OUT_OF_MEMORY, BrokenPass, Exhausted, Passes
 from tutelage.engines.ranks.ranks import ALONE, PeerError, PeerLost, Ranks, deal
@@ -248,5 +248,5 @@ def automatic_budget(
 def bytes_of_token(model: nn.Module, dtype: torch.dtype, checkpointing: bool = False) -> int:
     """Bytes per token of a training pass through a model; see `engines.plans.token_budget.bytes_per_token`."""
     settings = inner(model).config.get_text_config()
-    sizes = (int(settings.num_hidden_layers), int(settings.hidden_size), feed_forward_width(settings))
+    sizes = (size_in(settings, "num_hidden_layers"), size_in(settings, "hidden_size"), feed_forward_width(settings))
     return bytes_per_token(*sizes, half=dtype == torch.bfloat16, checkpointing=checkpointing)

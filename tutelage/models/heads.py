@@ -25,6 +25,7 @@ from tutelage.core.batch import Rows
 from tutelage.core.rows import spread
 from tutelage.engines.network import Backbone, checkpointed, inner, precision, trunk
 from tutelage.models import backbone as loading
+from tutelage.models.adapters import add_lora
 from tutelage.models.engine_model import EngineModel
 from tutelage.models.gguf_reader import model_folder
 from tutelage.models.merging import merge, output_of, refuse_difference
@@ -33,6 +34,7 @@ from tutelage.models.model_files import (
     check_finite,
     check_saved,
     check_vocabulary,
+    first_line,
     is_classifier,
     loading_adapter,
 )
@@ -131,13 +133,14 @@ def new_reward_model(
             f"transformers has no sequence classifier for {type(model).__name__}, so it cannot carry a reward head."
         ) from error
     trunk(scalar).load_state_dict(trunk(model).state_dict())
-    width = scalar.score.weight.shape[1]
+    head = _head_of(scalar, settings.path)
+    width = head.weight.shape[1]
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        scalar.score.weight.copy_(torch.randn(1, width, generator=generator) / math.sqrt(width + 1))
+        head.weight.copy_(torch.randn(1, width, generator=generator) / math.sqrt(width + 1))
     if lora.rank:
         scalar.name_or_path = model_folder(settings.path)
-        scalar = loading.add_lora(scalar, lora, task="SEQ_CLS", seed=seed, save=["score"])
+        scalar = add_lora(scalar, lora, task="SEQ_CLS", seed=seed, save=["score"])
     loading.switch_off_dropout(scalar)
     loaded = replace(whole, model=scalar.to(whole.device), tokenizer=tokenizer)
     return _checked(ScalarModel(checkpointed(loaded) if checkpointing else loaded))
@@ -182,6 +185,7 @@ def _load_scalar(path: str) -> Any:
         raise TutelageError(
             f"{path!r} has a head of {counted(model.config.num_labels, 'output')}; a reward model has one."
         )
+    _head_of(model, path)
     return model
 
 
@@ -190,6 +194,7 @@ def _load_scalar_adapter(path: str) -> Any:
     base_path = settings["base_model_name_or_path"]
     loading.check_folder(base_path)
     base = AutoModelForSequenceClassification.from_pretrained(base_path, num_labels=1, dtype=torch.float32)
+    _head_of(base, base_path)
     tokenizer = loading.load_tokenizer(path)
     make_room(base, tokenizer)
     with loading_adapter(path, base_path):
@@ -242,19 +247,41 @@ def _as_rows(tokens: Int[Tensor, "count length"], *, prompt: int) -> Rows:
 
 @torch.no_grad()
 def _checked(model: ScalarModel) -> ScalarModel:
-    """Check that our score equals transformers' on one row, so that the saved folder gives the same scores
-    everywhere."""
+    """Check that our score of a row beside a longer one equals transformers' of the row alone, so that the saved folder
+    gives the same scores everywhere. Raises TutelageError."""
     tokens = _canned_tokens(1, model.vocabulary).to(model.device)
     tokens += tokens == model.tokenizer.pad_token_id
-    with precision(model.device, model.dtype):
-        out = model.model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
-    theirs, ours = out.logits.float().squeeze(-1), model.scores(_as_rows(tokens, prompt=2))
-    if not _is_close(ours, theirs, half=model.dtype == torch.bfloat16):
-        raise TutelageError(
-            f"{type(inner(model.model)).__name__} does not read its score at the last token, so its reward head "
-            "cannot be used here."
-        )
+    rows = _as_rows(tokens.repeat(2, 1), prompt=2)
+    rows.mask[0, CANNED_LENGTH // 2 - 2 :] = False
+    short = tokens[:, : CANNED_LENGTH // 2]
+    try:
+        with precision(model.device, model.dtype):
+            theirs = model.model(input_ids=short, attention_mask=torch.ones_like(short)).logits.float().squeeze(-1)
+        is_same = _is_close(model.scores(rows)[:1], theirs, half=model.dtype == torch.bfloat16)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # architectures raise various types
+        raise _unsupported(model.model, f"cannot be computed ({first_line(error)})") from error
+    if not is_same:
+        raise _unsupported(model.model, "does not read its score at the last token of a causal language model")
     return model
+
+
+def _head_of(model: Any, path: str) -> nn.Linear:
+    """The linear layer d → 1 of a classifier. Raises TutelageError if it has another head."""
+    head = getattr(model, "score", None)
+    if not isinstance(head, nn.Linear):
+        raise _unsupported(model, "has no linear layer `score` at its last token", path)
+    return head
+
+
+def _unsupported(model: nn.Module, reason: str, path: str = "") -> TutelageError:
+    place = f"{path!r} is a " if path else ""
+    verb = ", which " if path else " "
+    return TutelageError(
+        f"{place}{type(inner(model)).__name__}{verb}{reason}, so it cannot be a reward model here. Use one on a "
+        "decoder (Llama, Qwen, Gemma ...), or a function of yours as the reward."
+    )
 
 
 def ensure_own_pad(model: Any, tokenizer: Any) -> None:

@@ -60,7 +60,7 @@ def output_of(model: nn.Module, tokenizer: Any) -> Output:
         _widen(model)
     tokens = _tokens(model, tokenizer)
     row = torch.tensor([tokens], device=next(model.parameters()).device)
-    logits = model(input_ids=row, attention_mask=torch.ones_like(row)).logits.float().cpu()
+    logits = model(input_ids=row, attention_mask=torch.ones_like(row), use_cache=False).logits.float().cpu()
     values = logits if logits.dim() == 2 else logits[0].log_softmax(-1)
     return Output(tokens, values, torch.finfo(next(model.parameters()).dtype).eps)
 

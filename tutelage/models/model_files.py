@@ -52,18 +52,18 @@ def check_unused_weights(model: nn.Module, path: str, what: str, unused: Iterabl
     Raises TutelageError for weights that match the model's except for their layer number.
     """
     names = sorted(unused)
-    own = {_without_numbers(name) for name in model.state_dict()}
-    of_layers = [name for name in names if _without_numbers(name) in own]
+    own = {without_numbers(name) for name in model.state_dict()}
+    of_layers = [name for name in names if without_numbers(name) in own]
     if of_layers:
         raise TutelageError(
             f"{path!r} is not the {what} that its config.json describes: {len(of_layers)} of its weights belong to "
-            f"layers beyond its number of layers ({_listed(of_layers)}) and would be ignored. Correct the number of "
+            f"layers beyond its number of layers ({listed(of_layers)}) and would be ignored. Correct the number of "
             "layers in config.json."
         )
     if names:
         log.warning(
             f"{path!r} holds {counted(len(names), 'weight')} for which a {type(model).__name__} has no place: "
-            f"{_listed(names)}. They are not used."
+            f"{listed(names)}. They are not used."
         )
 
 
@@ -141,7 +141,7 @@ def check_vocabulary(model: Any, tokenizer: Any, path: str) -> None:
     if excess:
         raise TutelageError(
             f"The tokenizer of {path!r} does not belong to its model: {len(excess)} of its tokens "
-            f"({_listed(excess)}) lie beyond the {counted(rows, 'row')} of the embedding. Use the tokenizer that the "
+            f"({listed(excess)}) lie beyond the {counted(rows, 'row')} of the embedding. Use the tokenizer that the "
             "model was trained with, or resize the embedding (model.resize_token_embeddings) and save it again."
         )
 
@@ -150,7 +150,7 @@ def refuse_missing(path: str, model: nn.Module, names: list[str]) -> None:
     """Raise TutelageError for a checkpoint that lacks weights of its model."""
     if names:
         raise TutelageError(
-            f"{path!r} lacks {counted(len(names), 'weight')} of a {type(model).__name__} ({_listed(names)}), which "
+            f"{path!r} lacks {counted(len(names), 'weight')} of a {type(model).__name__} ({listed(names)}), which "
             "would be random. Is it a reward model or a model of another shape?"
         )
 
@@ -160,9 +160,11 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).split("\n")[0][:300].rstrip(".")
 
 
-def _without_numbers(name: str) -> str:
+def without_numbers(name: str) -> str:
+    """The name of a weight with # for the number of its layer."""
     return re.sub(r"\.\d+(?=\.)", ".#", name)
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """The first three names."""
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -10,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.engines.network import feed_forward_width, inner, trunk
+from tutelage.engines.network import feed_forward_width, inner, size_in, trunk
 from tutelage.engines.plans.workload import Transformer
 from tutelage.models.backbone import base_of
 from tutelage.models.fresh import llama_config
@@ -52,11 +52,12 @@ def outline_of(model: nn.Module) -> Transformer:
     whole = inner(model)
     output = whole.get_output_embeddings()
     settings = whole.config.get_text_config()
-    layers, hidden = int(settings.num_hidden_layers), int(settings.hidden_size)
-    heads = int(settings.num_attention_heads)
-    width = int(getattr(settings, "head_dim", None) or hidden // heads)
-    shared = int(getattr(settings, "num_key_value_heads", None) or heads)
-    decoders = next(part for part in whole.modules() if isinstance(part, nn.ModuleList) and len(part) == layers)
+    layers, hidden = size_in(settings, "num_hidden_layers"), size_in(settings, "hidden_size")
+    heads = size_in(settings, "num_attention_heads")  # none in a recurrent model, which keeps no keys either
+    width = size_in(settings, "head_dim") or hidden // max(1, heads)
+    shared = size_in(settings, "num_key_value_heads") or heads
+    lists = [part for part in whole.modules() if isinstance(part, nn.ModuleList)]
+    decoders = next((part for part in lists if len(part) == layers), max(lists, key=_weights))
     return Transformer(
         parameters=_weights(whole),
         matrices=int(_matrices(trunk(model), settings)),
@@ -85,9 +86,8 @@ def _weights(part: nn.Module) -> int:
 def _matrices(network: nn.Module, settings: Any) -> float:
     """Number of weights of linear layers; of experts, the share active for a token."""
     embeddings = {id(part.weight) for part in network.modules() if isinstance(part, nn.Embedding)}
-    names = ("num_local_experts", "num_experts", "n_routed_experts")
-    experts = next((int(count) for name in names if (count := getattr(settings, name, None))), 1)
-    share = int(getattr(settings, "num_experts_per_tok", None) or experts) / experts
+    experts = size_in(settings, "num_local_experts", "num_experts", "n_routed_experts") or 1
+    share = (size_in(settings, "num_experts_per_tok") or experts) / experts
     counted = [
         p for name, p in network.named_parameters() if p.dim() > 1 and id(p) not in embeddings and "lora_" not in name
     ]
@@ -96,5 +96,5 @@ def _matrices(network: nn.Module, settings: Any) -> float:
 
 def _feed_forward(settings: Any) -> int:
     """Intermediate size of the feed-forward block, summed over active experts."""
-    active = int(getattr(settings, "num_experts_per_tok", None) or 1)
-    return active * int(getattr(settings, "moe_intermediate_size", None) or feed_forward_width(settings))
+    active = size_in(settings, "num_experts_per_tok") or 1
+    return active * (size_in(settings, "moe_intermediate_size") or feed_forward_width(settings))

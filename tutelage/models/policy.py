@@ -18,7 +18,8 @@ from tutelage.core.batch import Rollout, Rows, TokenScores
 from tutelage.engines.choose import engine_for
 from tutelage.engines.interface import Engine, PromptTokens
 from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.network import Backbone, end_ids_of, head_of, inner, verified_head
+from tutelage.engines.network import Backbone, end_ids_of, head_of, inner
+from tutelage.engines.trials import verified_head
 from tutelage.models.backbone import load_whole, save_model
 from tutelage.models.engine_model import EngineModel
 from tutelage.models.merging import merge, output_of, refuse_difference

@@ -8,8 +8,8 @@ import tiny
 import torch
 
 from tutelage.base import config
+from tutelage.engines import cached_decoders
 from tutelage.engines import device_memory as memory
-from tutelage.engines import plain
 from tutelage.engines.cpu import decoders, prompt_cache
 from tutelage.engines.cpu import decoding_weights as forms
 from tutelage.engines.cpu.capabilities import Capabilities
@@ -56,6 +56,11 @@ def decoder_of(policy, batch, limit=12):
     return decoder_class(capabilities, policy.head, batch.longest + limit)
 
 
+def decoders_of(policy, weights):
+    engine = policy.engine
+    return CpuDecoders(policy.backbone, engine._capabilities, weights, engine.cached_decoders)
+
+
 def spoken(rollout):
     return [row[mask].tolist() for row, mask in zip(rollout.response, rollout.mask, strict=True)]
 
@@ -88,9 +93,13 @@ def test_a_cache_of_transformers_gives_the_same_tokens(tiny_model, family, monke
     monkeypatch.setattr(Capabilities, "attends", lambda capabilities, length: False)
     assert_same(policy.generate(PROMPTS, 4, settings(), seed=1), expected)
     for share in (0.0, 1.0):
-        monkeypatch.setattr(plain, "DEPART_WHEN", share)
+        monkeypatch.setattr(cached_decoders, "DEPART_WHEN", share)
         assert_same(policy.generate(PROMPTS, 4, settings(), seed=1), expected)
-    monkeypatch.setattr(plain, "rows_can_move", lambda cache: False)
+    for form in ("aligned", "reread"):
+        policy.engine._decoding_form = form
+        assert_same(policy.generate(PROMPTS, 4, settings(), seed=1), expected)
+    monkeypatch.setattr(cached_decoders.CachedDecoder, "_rows_can_move", False)
+    policy.engine._decoding_form = "aligned"
     assert_same(policy.generate(PROMPTS, 4, settings(), seed=1), expected)
 
 
@@ -122,7 +131,7 @@ def counted(policy, monkeypatch, n, limit):
 @pytest.mark.parametrize("n", [1, 4])
 def test_each_token_and_each_prompt_is_computed_once(made, family, n, monkeypatch):
     policy = made(family)
-    policy.engine._capabilities.try_decoding()  # once, and remembers
+    policy.generate(PROMPTS, 1, settings(max_new_tokens=1), seed=1)  # tries its decoders once, and remembers
     prompt_tokens = sum(map(len, set(PROMPTS.tokens))) - 17
     _, more = counted(policy, monkeypatch, n, 12)
     monkeypatch.setattr(forms, "padded_lines", lambda count: count)
@@ -177,7 +186,7 @@ def test_a_step_makes_no_copy_that_grows_with_what_is_stored(made):
     policy, made_bytes = made("llama"), []
     asked = PromptBatch((tuple(range(3, 43)),), (4,))
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
-        decoder = SharedDecoder(CpuDecoders(policy.backbone, policy.engine._capabilities, weights), asked, 50)
+        decoder = SharedDecoder(decoders_of(policy, weights), asked, 50)
         decoder.start()
         for _ in range(50):
             with Made() as mode:
@@ -334,7 +343,7 @@ def test_bf16_keys_and_values_are_stored_as_such(made):
     asked = PromptBatch(PROMPTS.tokens[:3], (2, 2, 2))
     policy.engine._capabilities.try_decoding()
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
-        decoder = SharedDecoder(CpuDecoders(policy.backbone, policy.engine._capabilities, weights), asked, 12)
+        decoder = SharedDecoder(decoders_of(policy, weights), asked, 12)
         decoder.start()
     (entry, *_) = decoder.kv_cache.layers.values()
     assert {x.dtype for x in (*entry.prompt, *entry.answer)} == {torch.bfloat16}

@@ -407,6 +407,10 @@ def test_a_model_of_another_form(tiny_model, name, caplog):
     assert len(caplog.records) == 1
     assert "the reference engine computes it" in caplog.text
     caplog.clear()
+    if name not in ("dropout", "window"):
+        with pytest.raises(TutelageError, match=rf"{reason}.*Use --engine plain"):
+            Policy(insisting)
+        return
     refusing = Policy(insisting)
     if "dropout" in case:
         assert not refusing.scores(rows).logp.isnan().any()

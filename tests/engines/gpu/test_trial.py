@@ -11,7 +11,8 @@ from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.gpu.gpu_engine import GpuEngine
 from tutelage.engines.gpu.transformer import UnsupportedModel
 from tutelage.engines.gpu.trial import agreeing_form
-from tutelage.engines.network import Backbone, verified_head
+from tutelage.engines.network import Backbone
+from tutelage.engines.trials import verified_head
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -12,25 +12,18 @@ from torch import Tensor, nn
 
 from tutelage.core.batch import Rows
 from tutelage.core.rows import RowList
-from tutelage.engines.cpu.forward_pass import (
-    HARMLESS,
-    attention_by,
-    forward_pass,
-    of_one_token,
-    packed_states,
-    without_dropout,
-)
+from tutelage.engines.cpu.forward_pass import HARMLESS, attention_by, forward_pass, of_one_token, packed_states
 from tutelage.engines.cpu.fused.form import HALF_TOLERANCE, TOLERANCE, has_forward_hooks
 from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.fused.torch_step import FusedStep, consists_of_fused_layers
 from tutelage.engines.cpu.native.bindings import is_available, warn_disabled
 from tutelage.engines.cpu.native.compiled_step import NativeStep, can_be_laid_out
 from tutelage.engines.cpu.packed_attention import packed_attention
-from tutelage.engines.network import attention_window, inner, trunk
+from tutelage.engines.interface import Decoders
+from tutelage.engines.network import Backbone, attention_window, context_of, inner, trunk
 from tutelage.engines.packing import layout_of
+from tutelage.engines.trials import LONGEST, agree, decodes, passes, tokens_of, without_dropout
 
-FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, NotImplementedError)
-"""Exceptions that a model may raise in a trial."""
 STEP_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: HALF_TOLERANCE}
 """Tolerance for rounding between the compiled step and the layers, relative to the largest state."""
 ENDLESS = 1 << 40
@@ -49,6 +42,11 @@ class Capabilities:
         self.model, self.dtype = model, dtype
         self._compiled: bool | None = None  # whether the compiled step agrees with the layers; None before the trial
         self._warned = False
+        self.shares_caches = True
+        """Whether the decoders of this engine give the logits of a forward pass; true before the trial."""
+        self.lays_out = True
+        """The same of the decoders of the reference engine on the decoding layout of the weights."""
+        self._tried_decoders = False
 
     # Attention --------------------------------------------------------------------------------------------------------
 
@@ -91,7 +89,7 @@ class Capabilities:
     def selects_states(self) -> bool:
         """Whether the last layer can compute the states of selected tokens only, and the trunk accepts that."""
         with without_dropout(self.model), _without_autocast(self.model):
-            return _try_selecting(self.model)
+            return passes(_selects, self.model)
 
     @contextmanager
     def selecting(self, index: Int[Tensor, " n"]) -> Iterator[Int[Tensor, " n"]]:
@@ -112,13 +110,36 @@ class Capabilities:
             self.has_compiled_step()
             _ = self.selects_states
 
+    def try_decoders(self, decoders: Decoders, backbone: Backbone) -> None:
+        """Try once which decoders give the logits of a forward pass: those with the compiled step, those that share
+        prompts, or those of the reference engine on the decoding layout or on the original weights.
+
+        An attention layer that is called twice, or reads the keys of another, agrees in a forward pass only.
+        """
+        if self._tried_decoders:
+            return
+        self._tried_decoders = True
+        while not decodes(decoders, backbone):
+            if self.shares_caches and self.attends(LONGEST):
+                if self.has_compiled_step():
+                    self._compiled = False
+                    continue
+                self.shares_caches = False
+                _log.warning(
+                    "%s attends to other keys when it reads one token at a time, so the reference engine decodes it.",
+                    type(inner(self.model)).__name__,
+                )
+            else:
+                self.lays_out = False
+                return
+
     def has_fused_step(self) -> bool:
         """Whether `FusedStep` agrees with the model in float32, and the model has no hooks."""
         return self._has_fused_step and not any(map(has_forward_hooks, trunk(self.model).layers.modules()))
 
     @cached_property
     def _has_fused_step(self) -> bool:
-        return consists_of_fused_layers(trunk(self.model)) and _fused_step_agrees(self.model)
+        return consists_of_fused_layers(trunk(self.model)) and passes(_fused_step_agrees, self.model)
 
     def has_compiled_step(self) -> bool:
         """Whether the model has both a fused and a compiled step, on this machine and in this precision."""
@@ -173,38 +194,33 @@ def _without_autocast(model: nn.Module) -> Any:
     return torch.autocast(next(model.parameters()).device.type, enabled=False)
 
 
-def _tokens(model: nn.Module, numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Token ids within the model's vocabulary."""
-    return numbers.to(next(model.parameters()).device) % int(inner(model).config.get_text_config().vocab_size)
-
-
-@torch.no_grad()
 def _tried_reach(model: nn.Module) -> float:
     """Longest sequence on which the attention of `model` is plain; 0 if it is not plain or cannot be replaced."""
-    tokens = _tokens(model, torch.arange(1, 9) * 7)[None]
-    positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]], device=tokens.device)
-    probe = _Probe(torch.tensor([0, 0, 0, 0, 0, 1, 1, 1], device=tokens.device))
+    probe = _Probe()
+    return min(probe.reach, attention_window(model)) if passes(_packs, model, probe) else 0
+
+
+def _packs(model: nn.Module, probe: "_Probe") -> bool:
+    """Whether the attention of `probe` keeps two sequences of a row apart, the second at the end of the context, where
+    factors may depend on positions."""
+    tokens = tokens_of(model, torch.arange(1, 9) * 7)[None]
+    end = max(3, context_of(model) or 0)
+    positions = torch.tensor([[0, 1, 2, 3, 4, end - 3, end - 2, end - 1]], device=tokens.device)
     run = trunk(model)
-    try:
-        apart = [
-            run(input_ids=tokens[:, part], position_ids=positions[:, part], use_cache=False).last_hidden_state
-            for part in (slice(0, 5), slice(5, 8))
-        ]
-        with attention_by(model, probe):
-            together = run(input_ids=tokens, position_ids=positions, use_cache=False).last_hidden_state
-    except FAILURES:
-        return 0
-    expected = torch.cat(apart, 1).float()
-    tolerance = 1e-4 if together.dtype in (torch.float32, torch.float64) else 0.1
-    if not (together.float() - expected).abs().max() <= tolerance * expected.abs().max():
-        return 0
-    return min(probe.reach, attention_window(model))
+    apart = [
+        run(input_ids=tokens[:, part], position_ids=positions[:, part], use_cache=False).last_hidden_state
+        for part in (slice(0, 5), slice(5, 8))
+    ]
+    with attention_by(model, probe):
+        together = run(input_ids=tokens, position_ids=positions, use_cache=False).last_hidden_state
+    return agree(together, torch.cat(apart, 1))
 
 
 class _Probe:
     """Causal attention within each sequence of a row that records the shortest window and rejects all other options."""
 
-    def __init__(self, sequence: Tensor) -> None:
+    def __init__(self) -> None:
+        sequence = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
         self.seen = (sequence[:, None] == sequence).tril()
         self.reach = 0
 
@@ -220,34 +236,30 @@ class _Probe:
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         grouped = query.unflatten(1, (key.shape[1], -1))
         scores = torch.einsum("bkgtw,bksw->bkgts", grouped, key).float() * scale
-        probabilities = scores.masked_fill(~self.seen, -torch.inf).softmax(-1).to(value.dtype)
+        probabilities = scores.masked_fill(~self.seen.to(scores.device), -torch.inf).softmax(-1).to(value.dtype)
         return torch.einsum("bkgts,bksw->btkgw", probabilities, value).flatten(2, 3), None
 
 
-@torch.no_grad()
-def _try_selecting(model: nn.Module) -> bool:
+def _selects(model: nn.Module) -> bool:
     """Whether two selected states of five tokens equal those of a whole forward pass."""
     layers = getattr(trunk(model), "layers", None)
     if not isinstance(layers, nn.ModuleList) or not isinstance(layers[-1], FusedLayer):
         return False
-    tokens = _tokens(model, torch.arange(1, 6))
+    tokens = tokens_of(model, torch.arange(1, 6))
     device = tokens.device
     positions, index = torch.arange(5, device=device), torch.tensor([1, 4], device=device)
     with attention_by(model, packed_attention(layout_of([0], [5], [0], device=device))):
         expected = packed_states(model, tokens, positions)[index]
-        try:
-            with forward_pass(selection=(layers[-1], index)):
-                states = packed_states(model, tokens, positions)
-        except FAILURES:
-            return False
+        with forward_pass(selection=(layers[-1], index)):
+            states = packed_states(model, tokens, positions)
     return states.shape == expected.shape and torch.allclose(states, expected, rtol=1e-4, atol=1e-5)
 
 
-@torch.no_grad()
 def _fused_step_agrees(model: nn.Module) -> bool:
-    """Whether the fused step and the model agree on three lines of one token, with an attention that mixes no lines."""
-    tokens = _tokens(model, torch.tensor([3, 5, 7]))
-    positions = torch.tensor([4, 0, 2], device=tokens.device)
+    """Whether the fused step and the model agree on three lines of one token, one of them at the end of the context,
+    with an attention that mixes no lines."""
+    tokens = tokens_of(model, torch.tensor([3, 5, 7]))
+    positions = torch.tensor([max(4, (context_of(model) or 0) - 1), 0, 2], device=tokens.device)
 
     def attend(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         repeats = query.shape[1] // key.shape[1]
@@ -255,13 +267,10 @@ def _fused_step_agrees(model: nn.Module) -> bool:
         share = (query * key).mul(scaling or 1.0).sigmoid()
         return share * value + (1 - share) * query
 
-    try:
-        with without_dropout(model):
-            states = FusedStep(model, {})(tokens, positions, attend)
-            with attention_by(model, of_one_token(attend)):
-                own = trunk(model)(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False)
-    except FAILURES:
-        return False
+    with without_dropout(model):
+        states = FusedStep(model, {})(tokens, positions, attend)
+        with attention_by(model, of_one_token(attend)):
+            own = trunk(model)(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False)
     expected = own.last_hidden_state[:, 0]
     tolerance = TOLERANCE if expected.dtype.itemsize >= 4 else HALF_TOLERANCE
     return bool((states - expected).abs().max() <= tolerance * expected.abs().max())

@@ -176,7 +176,9 @@ class CpuEngine(PlainEngine):
         self._capabilities.try_decoding()
         with decoding_weights(self.model, self.head, self.dtype) as weights:
             self._fits = weights.fits
-            yield CpuDecoders(self.backbone, self._capabilities, weights, cache)
+            decoders = CpuDecoders(self.backbone, self._capabilities, weights, self.cached_decoders)
+            self._capabilities.try_decoders(decoders, self.backbone)
+            yield replace(decoders, cache=cache)
 
     def _cache_for(self, size: RolloutSize) -> ActivationCache | None:
         """The emptied activation cache; None if the model does not support it or its activations would not fit."""

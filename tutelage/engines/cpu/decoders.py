@@ -5,9 +5,9 @@
 for architectures with other kinds of attention or caches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tutelage.core.batch import Rollout
+from tutelage.engines.cached_decoders import CachedDecoder, CachedDecoders, last_states, next_logits
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.decoding_weights import DecodingWeights
@@ -26,7 +27,6 @@ from tutelage.engines.cpu.prompt_passes import PromptPass, prompt_passes
 from tutelage.engines.interface import Decoder, PromptBatch
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
-from tutelage.engines.plain import CachedDecoder, last_states, next_logits
 
 READ_AT_ONCE = 4096
 """Prompt tokens per forward pass: enough to keep a CPU busy, few enough for its memory."""
@@ -34,7 +34,7 @@ READ_AT_ONCE = 4096
 
 def decoder_class(capabilities: Capabilities, head: Head, tokens: int) -> "type[Decoder]":
     """The fastest decoder class that the model and the machine support for rows of up to `tokens` tokens."""
-    if not capabilities.attends(tokens):
+    if not (capabilities.attends(tokens) and capabilities.shares_caches):
         return CachedDecoder
     return NativeDecoder if head.is_known and capabilities.has_compiled_step() else SharedDecoder
 
@@ -46,17 +46,34 @@ class CpuDecoders:
     backbone: Backbone
     capabilities: Capabilities
     weights: DecodingWeights
+    cached_decoders: Callable[[Head], CachedDecoders]
+    """Decoders of the reference engine with a head, for what the others do not support."""
     cache: ActivationCache | None = None
+
+    @property
+    def mixes_lengths(self) -> bool:
+        """See `Decoders.mixes_lengths`."""
+        capabilities = self.capabilities
+        return (capabilities.attends(1) and capabilities.shares_caches) or self.cached_decoders(
+            self.weights.own_head
+        ).mixes_lengths
 
     def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
         """See `Decoders.decoder`. Without a compiled step if the weights do not fit into memory twice."""
         weights = self.weights
         selected = decoder_class(self.capabilities, weights.own_head, batch.longest + limit)
         if selected is CachedDecoder:
-            weights.for_any()
-            return CachedDecoder(self.backbone, weights.head, batch, limit)
+            return self._cached().decoder(batch, limit)
         kind = SharedDecoder if selected is SharedDecoder or not weights.fits else NativeDecoder
         return kind(self, batch, limit)
+
+    def _cached(self) -> CachedDecoders:
+        """Decoders of the reference engine, after their trial, on the decoding layout if it agrees."""
+        cached = self.cached_decoders(self.weights.own_head)
+        if not self.capabilities.lays_out:
+            return cached
+        self.weights.for_any()
+        return replace(cached, head=self.weights.head)
 
     def step(self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
         """See `Decoders.step`. Joins compiled steps."""

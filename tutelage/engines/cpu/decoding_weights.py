@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float
 from peft.tuners.lora import Linear as LoraLinear
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers.pytorch_utils import Conv1D
@@ -134,10 +135,10 @@ class DecodingWeights:
             if "forward" in vars(part):
                 continue  # already replaced, or patched by other code
             single = self._laid_out_layer(part)
-            if single is None:
-                self._replace(part)
-            else:
+            if single is not None:
                 self._put(part, single)
+            elif not isinstance(part, BaseTunerLayer):  # PEFT changes weights inside others, such as fused experts
+                self._replace(part)
 
     def _put(self, module: nn.Module, layer: Layer) -> None:
         module.forward = layer

@@ -205,17 +205,3 @@ def packed_states(model: nn.Module, tokens: Int[Tensor, " N"], positions: Int[Te
         input_ids=tokens[None], position_ids=positions[None], use_cache=False
     ).last_hidden_state
     return states.squeeze(0)
-
-
-@contextmanager
-def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Context in which `model` is in evaluation mode, so that trials are deterministic and consume no random
-    numbers."""
-    training = [part for part in model.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

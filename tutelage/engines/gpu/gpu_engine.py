@@ -47,8 +47,6 @@ from tutelage.engines.sampling import check_room
 
 GRAPHS = 64
 """Maximum graphs of a compiled function: adapters, gradients and precisions of several models in one process."""
-FAILURES = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
-"""Exceptions of a trial on a model of another form."""
 _log = logging.getLogger(__name__)
 
 
@@ -71,6 +69,8 @@ class GpuEngine(PlainEngine):
         self._reasons: set[str] = set()  # of warnings
         self.steps = compiled_steps() if self.device.type == "cuda" else EAGER
         """The steps of a layer, compiled on a GPU."""
+        if insist:
+            self._reaches(1)
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class GpuEngine(PlainEngine):
             return 0
         except torch.OutOfMemoryError:
             raise
-        except FAILURES as error:
+        except Exception as error:  # architectures raise various types
             self._refuse(f"its modules have another form ({type(error).__name__}: {error})".splitlines()[0])
             return 0
         if self.dtype == torch.bfloat16:

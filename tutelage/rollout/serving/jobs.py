@@ -197,7 +197,7 @@ def groups_of(decoders: Decoders, lines: Sequence[Line], rows: int) -> list[Deco
     rows_of: dict[tuple[int, ...], list[int]] = {}
     for number, line in enumerate(lines):
         rows_of.setdefault(line.job.prompt, []).append(number)
-    batches = batches_of(rows_of, rows)
+    batches = batches_of(rows_of, rows, mixed=decoders.mixes_lengths)
     return [DecodingGroup(decoders, batch, [lines[number] for number in own]) for batch, own in batches]
 
 

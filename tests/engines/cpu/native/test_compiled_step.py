@@ -207,7 +207,7 @@ def test_the_activations_that_it_keeps_are_those_of_the_layers(tiny_model, famil
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
         cache = ActivationCache(policy.model)
         cache.start(RolloutSize(RAGGED, 5, 8, frozenset(RAGGED)))
-        shared = (policy.backbone, policy.engine._capabilities, weights)
+        shared = (policy.backbone, policy.engine._capabilities, weights, policy.engine.cached_decoders)
         ours = NativeDecoder(CpuDecoders(*shared, cache), asked, 8)
         plain = SharedDecoder(CpuDecoders(*shared), asked, 8)
         recording = ours.recording

@@ -21,8 +21,12 @@ class FusedNorm:
 
     weight: Tensor
 
-    def forward(self, x: Rows) -> Rows:
-        """w · x · r. Without gradients, the weight may have lower precision than x."""
+    def forward(self, x: Rows, *more: Any) -> Rows:
+        """w · x · r. Without gradients, the weight may have lower precision than x. With `more` inputs, such as a gate,
+        the original code."""
+        if more:
+            original: Tensor = super().forward(x, *more)  # type: ignore[misc]
+            return original
         weight = self.weight if torch.is_grad_enabled() else self.weight.to(x.dtype)
         if gradients_are_differentiated() or x.dtype != weight.dtype or x.dtype.itemsize < 4:
             normed: Tensor = super().forward(x)  # type: ignore[misc]
@@ -37,8 +41,9 @@ class FusedNorm:
     def fits(module: nn.Module) -> bool:
         """Whether `module` is a candidate for the trial."""
         weights = list(module.named_parameters())
-        is_leaf = len(weights) == 1 and not any(module.children()) and not any(module.buffers())
-        return is_leaf and weights[0][0] == "weight" and weights[0][1].dim() == 1 and epsilon_of(module) is not None
+        has_more = [*module.children(), *module.buffers()]
+        is_leaf = len(weights) == 1 and not has_more and isinstance(epsilon_of(module), float)
+        return is_leaf and weights[0][0] == "weight" and weights[0][1].dim() == 1
 
     @staticmethod
     def trial(module: Any) -> list[Float[Tensor, "..."]]:

@@ -1,0 +1,205 @@
+"""Decoders that run transformers' own modules, in the first of several forms that passes a trial.
+
+padded     prompts padded on the left, with a mask, beside a preallocated cache of keys and values
+aligned    prompts of one length, beside the cache or the recurrent state that the model makes itself
+reread     no cache: each token reads its whole row again
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import DynamicCache
+
+from tutelage.base.errors import TutelageError
+from tutelage.core.batch import Rollout
+from tutelage.core.rows import left_padded, positions, right_padded
+from tutelage.engines.interface import Decoder, PromptBatch
+from tutelage.engines.kv_cache import ignores_padding, preallocated
+from tutelage.engines.logprobs import Head
+from tutelage.engines.network import Backbone, cache_name, inner, precision, trunk
+from tutelage.engines.trials import decodes
+
+Form = Literal["padded", "aligned", "reread"]
+REMARKS: dict[Form, str] = {
+    "padded": "",
+    "aligned": "padding before a prompt changes what it computes, so prompts of one length are decoded together",
+    "reread": "it has no cache with which it decodes what it scores, so each token reads its whole row again: slow",
+}
+"""The forms, fastest first, and what is said of a model that needs one."""
+DEPART_WHEN = 0.75
+"""Share of unfinished lines below which finished lines are dropped from the cache, by copying it."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CachedDecoders:
+    """Decoder factory of the reference engine."""
+
+    backbone: Backbone
+    head: Head
+    form: Form = "padded"
+
+    @property
+    def mixes_lengths(self) -> bool:
+        """See `Decoders.mixes_lengths`."""
+        return self.form != "aligned"
+
+    def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
+        """See `Decoders.decoder`."""
+        is_even = len({len(prompt) for prompt in batch.prompts}) == 1
+        if self.form == "reread" or not (self.mixes_lengths or is_even):
+            return RereadingDecoder(self.backbone, self.head, batch, limit)
+        return CachedDecoder(self.backbone, self.head, batch, limit, padded=self.form == "padded")
+
+    def step(self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
+        """See `Decoders.step`."""
+        return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
+
+    def restore(self) -> None:
+        """See `Decoders.restore`; does nothing."""
+
+
+def form_of_decoding(backbone: Backbone, head: Head) -> Form:
+    """The fastest form in which a model decodes what it scores. Logs a remark if it is a slower one.
+
+    Raises TutelageError if there is none.
+    """
+    name = type(inner(backbone.model)).__name__
+    for form, remark in REMARKS.items():
+        if decodes(CachedDecoders(backbone, head, form), backbone):
+            if remark:
+                _log.warning("%s: %s.", name, remark)
+            return form
+    raise TutelageError(
+        f"{name} does not compute the same for a row of tokens in a batch as alone, so it cannot be sampled: use "
+        "another architecture."
+    )
+
+
+class CachedDecoder:
+    """A decoder with a cache, one line per completion. `padded`: prompts are padded on the left, with a mask and a
+    preallocated cache of keys and values; otherwise they have one length, and the model makes its cache.
+
+    Raises TypeError if padding would change a state of the model.
+    """
+
+    def __init__(self, backbone: Backbone, head: Head, batch: PromptBatch, limit: int, *, padded: bool = True) -> None:
+        self.backbone, self.head, self.batch, self.device = backbone, head, batch, backbone.device
+        filler = batch.prompts[0][0]  # any token: the mask excludes padding
+        self.prompt, mask = left_padded(batch.prompts, filler, self.device)
+        self.mask = pad(mask, (0, limit), value=True)
+        self.filled = mask.shape[1]
+        self.padded = padded
+        self.takes_positions = "position_ids" in signature(trunk(backbone.model).forward).parameters
+        self.cache: Any = None
+        if padded:
+            self.cache = preallocated(inner(backbone.model).config, self.filled + limit)
+            if not ignores_padding(self.cache):
+                raise TypeError("a recurrent state reads padding")
+        self.cache_name = cache_name(trunk(backbone.model))
+        self.live = torch.arange(sum(batch.answers), device=self.device)  # cache line of each completion
+
+    def start(self) -> Float[Tensor, "n V"]:
+        """See `Decoder.start`. Reads a prompt once if its cache can be copied to the lines of its completions."""
+        answers = torch.tensor(self.batch.answers, device=self.device)
+        source = torch.arange(len(answers), device=self.device).repeat_interleave(answers)
+        logits = self._logits(self.prompt)
+        self.mask = self.mask[source]
+        if not self._rows_can_move:
+            self.cache = None
+            return self._logits(self.prompt[source])
+        self.cache.reorder_cache(source)
+        return logits[source]
+
+    @property
+    def _rows_can_move(self) -> bool:
+        return self.padded or type(self.cache) is DynamicCache  # others may leave states where they are
+
+    def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
+        """See `Decoder.step`. Lines of finished completions read arbitrary tokens."""
+        self.filled += 1
+        of_lines = tokens.new_zeros(len(self.mask)).index_copy_(0, self.live, tokens)
+        return self._logits(of_lines[:, None])[self.live]
+
+    def keep(self, lines: Int[Tensor, " n"]) -> None:
+        """See `Decoder.keep`. Lines are dropped from the cache if supported and enough of them are idle."""
+        self.live = self.live[lines]
+        if self._rows_can_move and len(self.live) < DEPART_WHEN * len(self.mask):
+            self.cache.reorder_cache(self.live)
+            self.mask = self.mask[self.live]
+            self.live = torch.arange(len(self.live), device=self.live.device)
+
+    def close(self, rows: Rollout) -> None:
+        """See `Decoder.close`."""
+
+    def _logits(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
+        """The logits after `tokens`, the last T of each line."""
+        inputs: dict[str, Any] = {"input_ids": tokens, "use_cache": True}
+        if self.cache is not None:
+            inputs[self.cache_name] = self.cache
+        mask = self.mask[:, : self.filled]
+        if self.padded:
+            inputs["attention_mask"] = mask.long()
+        if self.takes_positions:
+            inputs["position_ids"] = positions(mask)[:, -tokens.shape[1] :]
+        states, output = _forward(self.backbone, self.head, inputs)
+        if not self.padded:
+            self.cache = output[self.cache_name]
+        return next_logits(self.backbone, self.head, states[:, -1])
+
+
+class RereadingDecoder:
+    """A decoder without a cache, for prompts of any lengths: each step is a forward pass over all tokens so far."""
+
+    def __init__(self, backbone: Backbone, head: Head, batch: PromptBatch, limit: int) -> None:
+        self.backbone, self.head = backbone, head
+        prompts = [prompt for prompt, count in zip(batch.prompts, batch.answers, strict=True) for _ in range(count)]
+        tokens, mask = right_padded(prompts, 0, backbone.device)
+        self.tokens, self.lengths, self.width = pad(tokens, (0, limit)), mask.sum(1), tokens.shape[1]
+
+    def start(self) -> Float[Tensor, "n V"]:
+        """See `Decoder.start`."""
+        states = last_states(self.backbone, self.head, {"input_ids": self.tokens[:, : self.width], "use_cache": False})
+        line = torch.arange(len(states), device=states.device)
+        return next_logits(self.backbone, self.head, states[line, self.lengths - 1])
+
+    def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
+        """See `Decoder.step`."""
+        self.tokens.scatter_(1, self.lengths[:, None], tokens[:, None])
+        self.lengths, self.width = self.lengths + 1, self.width + 1
+        return self.start()
+
+    def keep(self, lines: Int[Tensor, " n"]) -> None:
+        """See `Decoder.keep`."""
+        self.tokens, self.lengths = self.tokens[lines], self.lengths[lines]
+
+    def close(self, rows: Rollout) -> None:
+        """See `Decoder.close`."""
+
+
+def _forward(backbone: Backbone, head: Head, inputs: dict[str, Any]) -> tuple[Float[Tensor, "B T d"], Any]:
+    """`last_states` and the whole output of the forward pass."""
+    with precision(backbone.device, backbone.dtype):
+        if not head.is_known:
+            output = backbone.model(**inputs)
+            return output.logits, output
+        output = trunk(backbone.model)(**inputs)
+        return output.last_hidden_state, output
+
+
+def last_states(backbone: Backbone, head: Head, inputs: dict[str, Any]) -> Float[Tensor, "B T d"]:
+    """Last hidden states for the `inputs` of the model's forward pass; logits [B, T, V] if the head is unknown."""
+    return _forward(backbone, head, inputs)[0]
+
+
+def next_logits(backbone: Backbone, head: Head, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
+    """Logits of the next token of each line, in the precision of the backbone."""
+    with precision(backbone.device, backbone.dtype):
+        return head.logits(states)
