@@ -75,6 +75,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "prophetnet": {"num_hidden_layers": DEFAULT, "num_encoder_layers": 1, "num_decoder_layers": 2, "pad_token_id": 2},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"], "num_key_value_heads": 1},
     "reformer": {"is_decoder": True, "axial_pos_embds": False},
+    "rwkv": {"num_hidden_layers": 7},  # one more than it halves together
     "xmod": ROBERTA | {"default_language": "en_XX"},
     "xlnet": {"d_head": 8, "max_position_embeddings": DEFAULT},
     "zamba": {"num_hidden_layers": 3, "layers_block_type": ["linear_attention", "hybrid", "hybrid"]},

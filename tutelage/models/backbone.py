@@ -187,6 +187,8 @@ def load_whole(path: str) -> PreTrainedModel:
         )
     model, missing = load_exactly(AutoModelForCausalLM, path, "causal language model")
     refuse_missing(path, model, missing)
+    if getattr(model.config, "rescale_every", 0):  # RWKV would halve weights at its first forward pass, and save them
+        model.config.rescale_every = 0
     return model
 
 
