@@ -228,3 +228,52 @@ def test_an_earlier_answer_can_be_changed_and_a_lost_network_loses_nothing(site:
     saved(page)
     messages = list_questions(site.store, study.id)[1].messages
     assert [message.content for message in messages] == ["Hello", first.texts[1], "And?"]
+
+
+def test_two_tabs_show_the_same_turn_and_lose_nothing(site: Site, visit: Visit) -> None:
+    """A message, a vote and an end in one tab move the other on, where an unsent message stays for the next turn."""
+    study = talking(site, models(saying("Alpha"), saying("Beta")), turns=3)
+    one = visit()
+    open_talk(one, site, study)
+    two = one.context.new_page()
+    two.goto(f"{site.url}/rate")
+    asked(two)
+    two.keyboard.type("Something else")
+    one.bring_to_front()
+    one.fill("#message", "Hello")
+    one.click("#send")
+    question = shown(one)
+    assert shown(two) == question
+    press(one, "1 Enter")
+    asked(one)
+    expect(two.locator("#talk-step")).to_have_text("Turn 2 of 3")
+    expect(two.locator("#message")).to_have_value("Something else")
+    two.click("#send")
+    second = shown(two, question.question)
+    assert shown(one, question.question) == second
+    press(two, "7 Enter")
+    expect(one.locator("#talk-step")).to_have_text("Turn 3 of 3")
+    saved(two)
+    two.locator("#talk .end-talk").click()
+    for page in (one, two):
+        expect(page.locator("#talk-title")).to_have_text("Begin a conversation")
+    messages = [each.messages[-1].content for each in list_questions(site.store, study.id)]
+    assert messages == ["Hello", "Something else"]
+    votes = list_votes(site.store, study.id, every_revision=True)
+    assert [vote.displayed["choice"] for vote in votes] == ["left", "right"]
+
+
+def test_a_conversation_that_went_on_on_another_device_is_shown_when_the_page_is_looked_at(
+    site: Site, visit: Visit
+) -> None:
+    study = talking(site, models(saying("Alpha"), saying("Beta")))
+    laptop, phone = visit(), visit(width=390)
+    open_talk(laptop, site, study)
+    phone.context.add_cookies(laptop.context.cookies())  # type: ignore[arg-type]
+    phone.goto(f"{site.url}/rate")
+    asked(phone)
+    phone.keyboard.type("Hello")
+    phone.click("#send")
+    question = shown(phone)
+    laptop.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert shown(laptop) == question

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 from people.web.test_render import PROBES as EVERY_PROBE
 from playwright.sync_api import Page
 
-from tutelage.people import Answer, add_rater, next_assignment, submit
+from tutelage.people import Answer, add_rater, list_votes, next_assignment, submit
 
-from .sites import Site, open_rating, press, shown
+from .sites import Site, open_rating, press, saved, shown
 
 Visit = Callable[..., Page]
 PROBES = [probe for probe in EVERY_PROBE if "\0" not in probe]
@@ -126,3 +126,30 @@ def test_the_policy_would_stop_what_the_sanitiser_lets_through(site: Site, visit
     assert page.evaluate("window.ran") is None
     stopped = set(page.evaluate("window.stopped"))
     assert {"img-src", "style-src-attr", "script-src-attr", "script-src-elem"} <= stopped
+
+
+SPELT = "\u0645\u06cc\u200c\u0634\u0648\u062f \U0001f468\u200d\U0001f467"
+INVISIBLE = f"a\u202eb\u200bc\u2066d\u200de\u00adf\U000e0041g {SPELT}\x1b h"
+
+
+def test_invisible_characters_are_shown_in_every_form_of_a_text(site: Site, visit: Visit) -> None:
+    """Formatted by the server, as written and word by word by the page, with the same numbers."""
+    study = site.study([(INVISIBLE, "x")], spans=("odd",))
+    page = visit()
+    site.sign_in(page, study)
+    place = open_rating(page, site).texts.index("x") ^ 1
+    text = page.locator("#responses .text").nth(place)
+    formatted = text.locator(".invisible").all_inner_texts()
+    assert formatted == ["U+202E", "U+200B", "U+2066", "U+200D", "U+00AD", "U+E0041", "U+001B"]
+    press(page, "m")
+    assert text.locator(".invisible").all_inner_texts() == formatted
+    whole = text.inner_text()
+    press(page, "m e")
+    assert text.locator(".invisible").all_inner_texts() == formatted
+    assert text.inner_text() == whole
+    text.locator(".word").last.click()
+    press(page, "1 Enter 4 Enter")
+    saved(page)
+    (vote,) = list_votes(site.store, study.id)
+    (span,) = vote.spans
+    assert (span.start, span.end) == (len(INVISIBLE) - 1, len(INVISIBLE))

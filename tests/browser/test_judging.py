@@ -14,6 +14,7 @@ from tutelage.people.store import assignments
 from tutelage.people.store.sessions import end_session
 
 from .sites import QUIET, Requests, Shown, Site, open_rating, press, ready, saved, shown, until
+from .test_accessibility import faults
 
 Visit = Callable[..., Page]
 CRITERIA = ("clear", "accurate")
@@ -327,7 +328,7 @@ def test_practice_a_pause_and_the_end(site: Site, visit: Visit) -> None:
         press(other, "4 Enter")
         if number < 24:
             seen = shown(other, seen).question
-    expect(other.locator("#pause-title")).to_have_text("Time for a moment away")
+    expect(other.locator("#pause-title")).to_have_text("Time for a break")
     press(other, "Enter")
     shown(other, seen)
     press(other, "4 Enter")
@@ -346,7 +347,7 @@ def test_when_the_session_is_over_the_answer_waits_for_its_rater(site: Site, vis
     (cookie,) = page.context.cookies()
     end_session(site.store, str(cookie["value"]))
     press(page, "2 Enter")
-    expect(page.locator("#notice")).to_contain_text("Open your personal link to go on as before")
+    expect(page.locator("#notice")).to_contain_text("personal link")
     expect(page.locator("#save")).to_contain_text("1 answer kept here")
     assert list_votes(site.store, study.id) == ()
     page.goto(f"{site.url}/return/{start_session(site.store, number)}")
@@ -618,6 +619,84 @@ def test_whoever_is_asked_for_more_than_there_is_is_thanked_and_not_kept_waiting
     expect(page.locator("#pause-text")).to_contain_text("with 2 of 5 answers you are done")
     expect(page.locator("#pause-text")).to_contain_text("Thank you!")
     expect(page.locator("#progress-text")).to_have_text("2 answered")
+
+
+def test_a_rater_without_a_quota_counts_up_to_a_break(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=40)
+    page = visit()
+    rater = site.sign_in(page, study)
+    for _ in range(24):
+        question = next_assignment(site.store, rater)
+        assert question is not None
+        submit(site.store, question.id, Answer("tie"))
+    last = open_rating(page, site).question
+    expect(page.locator("#progress-text")).to_have_text("24 answered · 24 of 25 until a break")
+    press(page, "4 Enter")
+    expect(page.locator("#pause-text")).to_contain_text("25 answers")
+    press(page, "Enter")
+    shown(page, last)
+    expect(page.locator("#progress-text")).to_have_text("25 answered · about 15 left")
+
+
+LONG = "\n\n".join(f"Paragraph {number} with [a link](https://example.org/{number})." for number in range(120))
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_very_long_response_is_judged_once_it_was_opened(site: Site, visit: Visit, width: int) -> None:
+    """By key, by its button, or by a focus in the hidden part; it can be skipped unread, and is open in a change."""
+    study = site.study([(LONG, LONG)] * 4)
+    page = visit(width=width)
+    site.sign_in(page, study)
+    question = open_rating(page, site).question
+    folded, buttons = page.locator(".folded"), page.locator(".unfold")
+    expect(folded).to_have_count(2)
+    assert faults(page) == []
+    press(page, "2 Enter")
+    expect(page.locator("#hint")).to_contain_text("A")
+    buttons.first.click()
+    press(page, "Enter")
+    expect(page.locator("#hint")).to_contain_text("B")
+    page.locator("#responses .response").last.locator("a").last.focus()
+    expect(folded).to_have_count(0)
+    page.locator("#ask").focus()
+    press(page, "Enter")
+    question = shown(page, question).question
+    press(page, "s 1 Enter")
+    shown(page, question)
+    press(page, "u u")
+    expect(folded).to_have_count(0)
+    press(page, "Escape")
+    expect(folded).to_have_count(2)
+    press(page, "o")
+    expect(folded).to_have_count(0)
+    saved(page)
+    assert [vote.verdict for vote in list_votes(site.store, study.id)][1] == "skip"
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 780), (1280, 860), (640, 430)])
+def test_the_verdict_is_at_the_bottom_of_the_screen_whatever_the_length(
+    site: Site, visit: Visit, width: int, height: int
+) -> None:
+    """For short texts and long ones, at the top and the bottom of the page; nothing in focus is behind it."""
+    study = site.study([("short", "short"), (LONG[:2_000], LONG)])
+    page = visit(width=width, height=height)
+    site.sign_in(page, study)
+    question = open_rating(page, site).question
+    bottom = "document.querySelector('#verdict').getBoundingClientRect().bottom"
+    for _ in range(2):
+        press(page, "o")
+        for place in ("0", "document.body.scrollHeight"):
+            page.evaluate(f"scrollTo(0, {place})")
+            assert abs(page.evaluate(bottom) - height) < 1
+        page.locator("#open-reason").focus()
+        clear = "document.activeElement.getBoundingClientRect().bottom"
+        page.locator("#open-reason").evaluate("e => e.scrollIntoView({ block: 'nearest' })")
+        assert page.evaluate(f"{clear} <= document.querySelector('#verdict').getBoundingClientRect().top")
+        page.locator("#ask").focus()
+        press(page, "4 Enter")
+        if question:
+            shown(page, question)
+            question = ""
 
 
 def test_what_is_left_is_rounded_to_what_is_known(site: Site, visit: Visit) -> None:

@@ -151,7 +151,7 @@ def test_a_note_and_a_flag_reach_the_owner_who_closes_them_by_keyboard(site: Sit
     expect(page.locator("[data-tick-all]")).to_be_enabled()
     page.focus("[data-tick-all]")
     press(page, "Enter Tab Enter")
-    expect(page.locator("main")).to_contain_text("Nothing waits here.")
+    expect(page.locator("main")).to_contain_text("There are no open notices here.")
     expect(page.locator("nav summary .count")).to_have_count(0)
 
 
@@ -171,7 +171,7 @@ def test_items_are_found_ticked_and_excluded_together(site: Site, visit: Visit) 
     page.click("[data-tick-all]")
     page.uncheck("[name=item] >> nth=0")
     page.fill("#act-reason", "off the subject")
-    page.click("text=Do it with what is ticked")
+    page.click("text=Apply to the ticked items")
     expect(page.locator(".items .out")).to_have_count(10)
     assert page.input_value("#text") == "question 2"
     page.click("text=Do it with all 11")  # the reason is missing
@@ -213,7 +213,7 @@ def test_votes_from_a_file_are_mapped_looked_at_and_imported(site: Site, visit: 
     expect(page.locator("#outcome")).to_have_text("0 votes by 0 raters (0 of them new) on 0 items.")
     for word, meaning in (("1", "a"), ("2", "b")):
         page.get_by_label(f"Meaning of {word}").select_option(f"{word}={meaning}")
-    page.click("text=Look again")
+    page.click("text=Check again")
     expect(page.locator("#outcome")).to_have_text("2 votes by 2 raters (2 of them new) on 2 items.")
     expect(page.locator("main")).to_contain_text("<i>hello</i>")
     assert faults(page) == []

@@ -44,7 +44,7 @@ def test_recruiting_is_set_in_parts_and_tells_link_and_cost(
     assert main(recruit) == 2
     assert "--platform" in capsys.readouterr().err
     assert main([*recruit, "--platform", "prolific", "--code", "A"]) == 2
-    assert "those who are screened out" in capsys.readouterr().err
+    assert "screen-out" in capsys.readouterr().err
     codes = ["--code", "A", "--screened-code", "B", "--answers", "20"]
     assert main([*recruit, "--platform", "prolific", *codes]) == 0
     assert "/enter/" in capsys.readouterr().out

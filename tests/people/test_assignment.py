@@ -367,7 +367,7 @@ def test_an_owner_adjudicates_on_top_of_the_others(store: Store) -> None:
     assert reserve_item(store, owner, "c0").state == "done"
     (item,) = list_questions(store, study.id)
     assert item.answered == 2
-    with pytest.raises(TutelageError, match="only an owner"):
+    with pytest.raises(TutelageError, match="owner"):
         reserve_item(store, raters_of_named(store, study, "somebody")[0], "c0")
 
 
@@ -458,23 +458,23 @@ def test_items_are_what_they_claim_to_be(lite: Store) -> None:
     again = add_items(lite, study.id, prompts, completions, [item, other])
     assert (again.prompts, again.responses, again.items, again.known) == (0, 0, 0, 2)
     for wrong, complaint in (
-        (replace(item, b_id="p0a"), "compares a response with itself"),
-        (replace(item, b_id="p1b"), "not a response to its prompt"),
-        (replace(item, prompt_id="p9"), "not in the study"),
-        (replace(item, a_id="p0b", b_id="p0a"), "'c0' is taken: the item of that name has other responses"),
-        (replace(item, id="c1"), "'c1' is taken: the item of that name has another prompt"),
-        (replace(Item.of(item), pool="gold"), "no known answer"),
-        (replace(Item.of(item), gold="better"), "it must be a, b or tie"),
-        (replace(Item.of(item), overlap=0), "between 1 and 100"),
-        (replace(Item.of(item), responses=("p0a",)), "has 1 response;"),
+        (replace(item, b_id="p0a"), "itself"),
+        (replace(item, b_id="p1b"), "p1b"),
+        (replace(item, prompt_id="p9"), "p9"),
+        (replace(item, a_id="p0b", b_id="p0a"), "c0.*responses"),
+        (replace(item, id="c1"), "c1.*prompt"),
+        (replace(Item.of(item), pool="gold"), "gold"),
+        (replace(Item.of(item), gold="better"), "better"),
+        (replace(Item.of(item), overlap=0), "1 and 100"),
+        (replace(Item.of(item), responses=("p0a",)), "1 response"),
     ):
         with pytest.raises(TutelageError, match=complaint):
             add_items(lite, study.id, [], [], [wrong])
-    with pytest.raises(TutelageError, match="'p0a' is taken: the response of that name has another text"):
+    with pytest.raises(TutelageError, match=r"p0a.*text"):
         add_items(lite, study.id, [], [replace(completions[0], text="something else")], [])
-    with pytest.raises(TutelageError, match="'p0' is taken: the prompt of that name has another messages"):
+    with pytest.raises(TutelageError, match=r"p0.*messages"):
         add_items(lite, study.id, [replace(prompts[0], messages=prompts[1].messages)], [], [])
-    with pytest.raises(TutelageError, match="One of the items is practice, a known answer, or not in this study"):
+    with pytest.raises(TutelageError, match=r"One.*practice"):
         set_overlap(lite, study.id, 3, ["c0", "nothing"])
     assert {question.target for question in list_questions(lite, study.id)} == {2}
 
@@ -485,6 +485,6 @@ def test_all_or_none_of_the_items_are_added(store: Store) -> None:
     with pytest.raises(TutelageError):
         add_items(store, study.id, prompts, completions, [*comparisons, Comparison("x", "p5", "p5a", "p6b")])
     assert [question.key for question in list_questions(store, study.id)] == ["c0"]
-    with pytest.raises(TutelageError, match="no item 'c9'"):
+    with pytest.raises(TutelageError, match="c9"):
         set_priorities(store, study.id, {"c0": 1.0, "c9": 2.0}, why="test")
     assert list_questions(store, study.id)[0].item.priority == 0.0

@@ -46,5 +46,5 @@ def test_where_there_are_several_the_address_must_name_one(listed: dict[str, Any
 
 
 def test_a_folder_needs_somebody_to_serve_it() -> None:
-    with pytest.raises(TutelageError, match="runs/ppo is a folder"):
+    with pytest.raises(TutelageError, match="runs/ppo"):
         only_endpoints("runs/ppo")

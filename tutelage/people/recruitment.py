@@ -196,12 +196,12 @@ def _check_codes(platform: Platform, codes: Mapping[str, str]) -> None:
         if platform.code_needed and not code:
             raise FieldError(
                 name,
-                "%(platform)s needs a code for those who are done and one for those who are screened out: make "
-                "both in the settings of the study there.",
+                "%(platform)s needs a completion code and a screen-out code: make both in the settings of the study "
+                "there.",
                 platform=platform.words,
             )
     if codes["code"] and codes["code"] == codes["screened_code"]:
-        raise FieldError("screened_code", "Those who are screened out need a code of their own, not the same one.")
+        raise FieldError("screened_code", "The screen-out code must differ from the completion code.")
 
 
 def _check_return(platform: Platform, url: str) -> None:

@@ -131,21 +131,21 @@ def test_every_response_keeps_its_rating_wherever_it_stood(order: list[int], rat
 def test_half_a_rating_is_refused_and_leaves_nothing(lite: Store, content: dict[str, object]) -> None:
     study = study_of_pairs(lite, 1)
     question = asked(lite, add_rater(lite, study.id, "anna").id)
-    with pytest.raises(TutelageError, match="rated from 1 to 5 on clear, correct"):
+    with pytest.raises(TutelageError, match=r"1 to 5.*clear, correct"):
         submit(lite, question.id, Answer("rated", content=content))
-    with pytest.raises(TutelageError, match="'skip' to this question cannot have 'ratings'"):
+    with pytest.raises(TutelageError, match=r"'skip'.*'ratings'"):
         submit(lite, question.id, Answer("skip", content={"ratings": {}}, reason="?"))
-    with pytest.raises(TutelageError, match="'left' is not an answer"):
+    with pytest.raises(TutelageError, match="'left'"):
         submit(lite, question.id, Answer("left", 1))
     assert list_votes(lite, study.id) == ()
 
 
 def test_a_study_of_ratings_names_a_scale_of_its_kind(lite: Store) -> None:
     assert create_study(lite, "plain", kind="likert").presentation.scale == 5
-    with pytest.raises(TutelageError, match="scale is 3; in a study that rates answers it is one of 5, 7"):
+    with pytest.raises(TutelageError, match=r"scale.*3.*5, 7"):
         create_study(lite, "bar", kind="likert", presentation=Presentation())
     study, texts = create_study(lite, "one", kind="likert"), [CompletionRecord("x", "p", "x", "m")]
-    with pytest.raises(TutelageError, match="has 1 response; in a study that rates answers it has 2 to 6"):
+    with pytest.raises(TutelageError, match=r"1 response.*2 to 6"):
         add_items(lite, study.id, [Prompt("p", user("?"))], texts, [Item("i", "p", ("x",))])
 
 
@@ -215,7 +215,7 @@ def test_known_answers_practice_and_repeats_apply_to_pairs(store: Store) -> None
     counts = Counter(question.counts["b"] for question in list_questions(store, study.id))
     assert counts[1] > 0
     three = Item("x", "p0", ("p0a", "p0b", "p0c"), gold="a")
-    with pytest.raises(TutelageError, match="only pairs can have one"):
+    with pytest.raises(TutelageError, match="pairs"):
         add_items(store, study.id, [], [CompletionRecord("p0c", "p0", "c", "m")], [three])
 
 

@@ -108,7 +108,7 @@ def test_a_server_that_is_away_is_asked_again_and_then_given_up(
     app.losses = iter([True] * 4)
     assert client.overview().items == 3
     nobody = StudyClient("http://127.0.0.1:1", "token", wait=0.0, retries=1)
-    with nobody, pytest.raises(Unanswered, match="after 2 attempts"):
+    with nobody, pytest.raises(Unanswered, match="2 attempts"):
         nobody.overview()
 
 
@@ -117,27 +117,27 @@ def test_refusals_say_what_and_where(lite: Store, study: Study, client: StudyCli
         client.add([{"prompt": "p", "chosen": 1, "rejected": "b"}])
     assert refused.value.status == 400
     with StudyClient(url, create_token(lite, study.id, NewToken("reader", ("read",))).secret) as reader:
-        with pytest.raises(HttpRefusal, match="no right to add") as refused:
+        with pytest.raises(HttpRefusal, match=r"right.*add") as refused:
             reader.add(ROWS)
         assert refused.value.status == 403
-        with pytest.raises(HttpRefusal, match="no right to export"):
+        with pytest.raises(HttpRefusal, match=r"right.*export"):
             reader.export(tmp_path / "x.jsonl")
     assert not (tmp_path / "x.jsonl").exists()
     with StudyClient(url, "nonsense") as stranger, pytest.raises(HttpRefusal, match="unknown") as refused:
         stranger.overview()
     assert refused.value.status == 401
-    with pytest.raises(TutelageError, match="'kind' is not a field"):
+    with pytest.raises(TutelageError, match="'kind'"):
         client.preferences(kind="human")
     with pytest.raises(TutelageError, match="at a time"):
         client.add([])
-    with pytest.raises(TutelageError, match="cannot be encoded as JSON"):
+    with pytest.raises(TutelageError, match="JSON"):
         client.add([{"prompt": {1, 2}}])
 
 
 def test_addresses_and_tokens_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUTELAGE_TOKEN", raising=False)
     for address in ("rate.example.org", "ftp://x", "https://x/owner", "http://[", ""):
-        with pytest.raises(TutelageError, match="not the URL"):
+        with pytest.raises(TutelageError, match="URL"):
             StudyClient(address, "token")
     with pytest.raises(TutelageError, match="TUTELAGE_TOKEN"):
         StudyClient("https://x")

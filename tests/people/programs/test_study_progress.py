@@ -56,10 +56,10 @@ def test_all_items_are_those_that_there_are_and_none_are_not_all() -> None:
 @pytest.mark.parametrize(
     ("condition", "complaint"),
     [
-        ({}, "condition to wait for"),
+        ({}, "condition"),
         ({"votes": 0}, "at least one"),
-        ({"items_done": 0}, "or all"),
-        ({"items_done": "most"}, "or all"),
+        ({"items_done": 0}, "all"),
+        ({"items_done": "most"}, "all"),
         ({"agreement": 0.0}, "share"),
         ({"agreement": 70.0}, "share"),
         ({"agreement": float("nan")}, "share"),

@@ -99,7 +99,7 @@ def personal_links(
                         name=rater.name,
                     )
                     if rater.role != "rater"
-                    else Sentence("'%(name)s' is no person, so a personal link is not for them.", name=rater.name),
+                    else Sentence("'%(name)s' is not a person, so a personal link is not for them.", name=rater.name),
                 )
             if rater.id not in links:
                 links[rater.id] = rater.name, _new_link(connection, rater, now, days, note, actor)
@@ -174,7 +174,7 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
         query = sa.select(_invites).where(_invites.c.token_sha256 == token_hash(token)).with_for_update()
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
-            raise TutelageError(Sentence("This invitation does not exist; ask whoever sent it for a new one."))
+            raise TutelageError(Sentence("This invitation does not exist; ask the person who sent it for a new one."))
         invite = _invite(row, now)
         if invite.problem:
             raise TutelageError(invite.problem)
@@ -198,9 +198,9 @@ def has_training(connection: Connection, study: Study) -> bool:
 def _invite(row: sa.RowMapping, now: int) -> Invite:
     problem = ""
     if row["revoked"] is not None:
-        problem = Sentence("This invitation was withdrawn; ask whoever sent it for a new one.")
+        problem = Sentence("This invitation was withdrawn; ask the person who sent it for a new one.")
     elif row["expires"] <= now:
-        problem = Sentence("This invitation has expired; ask whoever sent it for a new one.")
+        problem = Sentence("This invitation has expired; ask the person who sent it for a new one.")
     elif row["uses"] >= row["max_uses"]:
-        problem = Sentence("This invitation has been used already; ask whoever sent it for a new one.")
+        problem = Sentence("This invitation has been used already; ask the person who sent it for a new one.")
     return value_of(Invite, row, problem=problem, rater=row["rater_id"])

@@ -180,7 +180,7 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[TutelageError], Sentence], ...] =
     (
         ("40001", "40P01"),
         Unavailable,
-        Sentence("Two writers got in each other's way in %(database)s; nothing was saved. Send it again."),
+        Sentence("Two writes to %(database)s conflicted; nothing was saved. Send the request again."),
     ),
     (
         ("SQLITE_FULL", "SQLITE_IOERR", "53100"),

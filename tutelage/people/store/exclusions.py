@@ -71,7 +71,7 @@ def exclude_all(
 ) -> None:
     """Exclude several raters, items or judgements for the same reason, all or none. Raises like `exclude`."""
     if not reason.strip():
-        raise FieldError("reason", "Say why: it is what others will know about the exclusion later.")
+        raise FieldError("reason", "Give a reason: it is shown with the exclusion later.")
     _set(store, study_id, scope, names, reason, actor)
 
 

@@ -81,8 +81,8 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         if rater.kind != "human" or (rater.role != "rater" and rater.removed is None):
             raise TutelageError(
                 Sentence(
-                    "“%(name)s” is an owner, a reviewer or no person; only raters who are people are forgotten, and "
-                    "owners and reviewers once their access was taken away.",
+                    "“%(name)s” is an owner, a reviewer or not a person; only raters who are people can be forgotten, "
+                    "and owners and reviewers only after their access was taken away.",
                     name=rater.name,
                 )
             )

@@ -246,7 +246,8 @@ def _come_again(
         words = find_platform(recruitment.platform).words
         raise NotAdmitted(
             Sentence(
-                "You took part in this study already, and it asks everybody once. Thank you! Return to %(platform)s.",
+                "You have already taken part in this study, and each person may take part once. Thank you! Return to "
+                "%(platform)s.",
                 platform=words,
             )
         )
@@ -273,8 +274,8 @@ def _need_place(connection: Connection, study: Study, recruitment: Recruitment) 
     if recruitment.places is not None and _taken(connection, study.id) >= recruitment.places:
         raise NotAdmitted(
             Sentence(
-                "All places of the study are taken at the moment. Please return yours on the platform; if somebody "
-                "leaves, the same link lets you in."
+                "All places of the study are taken at the moment. Please return yours on the platform; when a place "
+                "becomes free, the same link lets you in."
             )
         )
 

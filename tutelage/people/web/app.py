@@ -121,7 +121,7 @@ def _application(site: Site) -> Starlette:
 
 
 def _http_error(site: Site) -> Any:
-    sentences = {404: Sentence("There is no such page."), 405: Sentence("This page cannot be used that way.")}
+    sentences = {404: Sentence("There is no such page."), 405: Sentence("This address does not accept such a request.")}
 
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

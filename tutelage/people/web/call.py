@@ -32,10 +32,10 @@ LONGEST: Mapping[str, int] = {"file": LONGEST_UPLOAD}
 """Maximum body sizes by form, if other than `LONGEST_BODY`."""
 
 NOT_SIGNED_IN = Sentence(
-    "You are not signed in, or your session is over. Open your personal link to go on as before; if you have none, ask "
-    "whoever invited you for it. The link of an invitation would make you a new rater."
+    "You are not signed in, or your session is over. Open your personal link to continue; if you have none, ask the "
+    "person who invited you for it. An invitation link would register you as a new rater."
 )
-TOO_OLD = Sentence("This page is too old to be answered: load it again, and send it once more.")
+TOO_OLD = Sentence("This page has expired: load it again, and send the form again.")
 
 Who: TypeAlias = Literal["anyone", "rater", "participant", "reviewer", "owner"]
 ADMITTED: Mapping[Who, tuple[Role, ...]] = {
@@ -214,7 +214,7 @@ async def _read(request: Request, longest: int) -> bytes:
         body += chunk
         if len(body) > longest:
             raise Refusal(
-                413, Sentence("That is too much at once: at most %(most)s KiB can be sent.", most=longest // 1024)
+                413, Sentence("The request is too large: at most %(most)s KiB can be sent.", most=longest // 1024)
             )
     return bytes(body)
 

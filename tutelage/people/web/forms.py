@@ -185,5 +185,5 @@ def reason_of(call: Call, field: str = "reason") -> str:
     """
     reason = call.text("reason")[:500]
     if not reason:
-        raise FieldError(field, Sentence("Say why: it is what others will know about the exclusion later."))
+        raise FieldError(field, Sentence("Give a reason: it is shown with the exclusion later."))
     return reason

@@ -122,9 +122,7 @@ class Provider:
         claims = self._verified(self._token(pending, query["code"], redirect), pending.nonce)
         if claims.get("email_verified") not in (True, "true") or not isinstance(claims.get("email"), str):
             raise SignInError(
-                Sentence(
-                    "The provider tells no e-mail address of yours, or has not verified it; roles are given by address."
-                )
+                Sentence("The provider sent no verified e-mail address of yours; roles are given by address.")
             )
         email = str(claims["email"])
         name = claims.get("name") or claims.get("preferred_username") or email
@@ -175,7 +173,7 @@ class Provider:
                 )
             ) from error
         if not isinstance(reply, dict):
-            raise SignInError(Sentence("%(address)s is no description of a provider.", address=address))
+            raise SignInError(Sentence("%(address)s is not the description of a provider.", address=address))
         return reply
 
     def _token(self, pending: Pending, code: str, redirect: str) -> str:
@@ -186,7 +184,9 @@ class Provider:
             with self._client(redirect) as client:
                 reply = client.fetch_token(endpoint, code=code, code_verifier=pending.verifier)
         except (httpx.HTTPError, OAuthError, ValueError) as error:
-            raise SignInError(Sentence("The provider did not take the code: %(reason)s.", reason=str(error))) from error
+            raise SignInError(
+                Sentence("The provider did not accept the code: %(reason)s.", reason=str(error))
+            ) from error
         if not isinstance(reply.get("id_token"), str):
             raise SignInError(Sentence("The provider sent no identity token."))
         return str(reply["id_token"])
@@ -211,7 +211,7 @@ class Provider:
             rules.validate(claims)
         except (JoseError, ValueError, KeyError, TypeError) as error:
             raise SignInError(
-                Sentence("The identity token of the provider does not hold: %(reason)s.", reason=str(error))
+                Sentence("The identity token of the provider is not valid: %(reason)s.", reason=str(error))
             ) from error
         if claims.get("azp", self.client_id) != self.client_id:
             raise SignInError(Sentence("The identity token of the provider was issued to another client."))

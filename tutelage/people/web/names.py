@@ -108,7 +108,7 @@ DETAILS: Mapping[str, Sentence] = {
     "role": Sentence("role"),
     "scale": Sentence("scale"),
     "scope": Sentence("what"),
-    "screened_code": Sentence("code of those screened out"),
+    "screened_code": Sentence("screen-out code"),
     "seconds": Sentence("seconds"),
     "sessions": Sentence("sessions"),
     "sha256": Sentence("checksum"),
@@ -155,13 +155,13 @@ def subject_of(written: str) -> str:
 KINDS = {
     "flag": (Sentence("Flags"), Sentence("something is wrong with a response")),
     "skip": (Sentence("Skipped"), Sentence("a rater could not judge")),
-    "practice": (Sentence("Practice"), Sentence("a rater waits, having failed the practice")),
+    "practice": (Sentence("Practice"), Sentence("a rater failed the practice, and waits for your decision")),
     "note": (Sentence("Notes"), Sentence("what raters wrote to you")),
-    "disagreement": (Sentence("Disagreements"), Sentence("all answers are there and decide nothing")),
+    "disagreement": (Sentence("Disagreements"), Sentence("all answers are given, without a majority")),
     "model": (Sentence("Models"), Sentence("a model of the live conversations did not answer a rater")),
     "round": (Sentence("Rounds"), Sentence("every item of a round has all its answers")),
     "agreement": (Sentence("Agreement"), Sentence("it fell below the bound that you set on the page Programs")),
-    "reason": (Sentence("Reasons"), Sentence("why raters answered as they did; they are not counted among what waits")),
+    "reason": (Sentence("Reasons"), Sentence("why raters answered as they did; they do not count as open notices")),
 }
 """The kinds of notices: name of the tab, and explanation."""
 SINGULAR = {

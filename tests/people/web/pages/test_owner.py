@@ -686,7 +686,7 @@ def test_the_order_of_events_does_not_matter_for_what_is_seen(judged: World) -> 
 
 def test_recruiting_is_set_on_its_page_and_shows_link_and_cost(world: World) -> None:
     owner = world.owner()
-    assert "What it costs" not in owner.get("/owner/recruiting").text
+    assert 'id="cost"' not in owner.get("/owner/recruiting").text
     values = {
         "platform": "prolific", "code": "DONE", "screened_code": "OUT", "answers": "4", "places": "3", "minutes": "30",
         "pay": "12", "currency": "GBP", "fee": "25%", "seconds": "30", "return_url": "",

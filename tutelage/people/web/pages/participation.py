@@ -169,7 +169,7 @@ def _session_cookie(site: Site, session: str) -> str:
 def _invite(call: Call) -> Invite:
     invite = peek_invite(call.store, call.path["token"])
     if invite is None or invite.rater is not None or not call.site.holds(invite.study_id):
-        raise no_such_link(call, Sentence("This invitation does not exist; ask whoever sent it for a new one."))
+        raise no_such_link(call, Sentence("This invitation does not exist; ask the person who sent it for a new one."))
     return invite
 
 
@@ -184,7 +184,9 @@ def _known(call: Call) -> tuple[Rater, Invite | None]:
         link = None
     if link is not None and link.rater is not None and not link.problem:
         return get_rater(call.store, link.rater), link
-    message = Sentence("This link was used already, has expired, or never existed; ask whoever sent it for a new one.")
+    message = Sentence(
+        "This link was used already, has expired, or never existed; ask the person who sent it for a new one."
+    )
     if link is None or link.rater is None:
         raise no_such_link(call, message)
     raise Refusal(404, message, study=study_of(call.store, link.study_id))
@@ -241,7 +243,9 @@ def over(call: Call) -> Response:
 def _entry(call: Call) -> tuple[Study, Recruitment, Platform]:
     study_id = study_of_entry(call.store, call.path["token"])
     if study_id is None or not call.site.holds(study_id):
-        raise no_such_link(call, Sentence("This link leads to no study; ask whoever sent it, or return the task."))
+        raise no_such_link(
+            call, Sentence("This link leads to no study; ask the person who sent it, or return the task.")
+        )
     recruitment = recruitment_of(call.store, study_id)
     assert recruitment is not None, "the link is a part of it"
     return study_of(call.store, study_id), recruitment, find_platform(recruitment.platform)

@@ -23,7 +23,7 @@ def begin(call: Call) -> Response:
         return _enter(call, call.visitor)
     provider = call.site.sign_in.provider
     if provider is None:
-        raise Refusal(404, Sentence("Nobody signs in here but by a personal link or an invitation."))
+        raise Refusal(404, Sentence("The way to sign in here is a personal link or an invitation."))
     try:
         address, pending = provider.begin(_redirect(call), call.site.mount)
     except SignInError as error:

@@ -118,7 +118,7 @@ export class Corrections {
     if (this.missing()) return this.missing();
     if (!this.text.value.trim()) return gettext("Write the response that you would want to read.");
     const letter = "ABCDEF"[Number(this.start())];
-    if (!this.correction()) return gettext("So far this is response %(letter)s as it stands.", { letter });
+    if (!this.correction()) return gettext("This is response %(letter)s without a change so far.", { letter });
     if (verdict.startsWith("skip")) return gettext("It is not sent with “Can’t judge”.");
     return gettext("It is sent with your verdict.");
   }

@@ -15,9 +15,15 @@ export class Talk {
    * @param next called when something else comes next
    * @param key makes an idempotency key
    * @param fail called with an error that ends the work of the page
+   * @param moved called when another tab has moved the conversation on
    */
-  constructor(rater, { next, key, fail }) {
+  constructor(rater, { next, key, fail, moved }) {
     this.draft = `tutelage.draft.message.${rater}`;
+    this.tabs = new BroadcastChannel(`tutelage.talk.${rater}`);
+    this.tabs.addEventListener("message", ({ data }) => {
+      this.rescue(data);
+      moved();
+    });
     this.next = next;
     this.key = key;
     this.fail = fail;
@@ -57,6 +63,22 @@ export class Talk {
   get soon() {
     return this.state === "writing" && this.cards.every((card) => card.complete);
   }
+
+  /** Tell the other tabs of this rater that the conversation has moved on, by a message or without one. */
+  tellTabs(conversation = null, text = "") {
+    // oxlint-disable-next-line require-post-message-target-origin -- a channel has none
+    this.tabs.postMessage({ conversation, text });
+  }
+
+  /** Keep what is written here for the next turn, since another tab has sent its own message. */
+  rescue({ conversation, text }) {
+    const mine = this.state === "message" ? find("#message").value : "";
+    if (mine.trim() && mine !== text) put(this.draft, { conversation, text: mine, key: this.key(), at: Date.now() });
+  }
+
+  /** Where a reply of the server says that the conversation is, or where this page shows it. */
+  static place = ({ talk, question }) =>
+    talk ? [talk.conversation, talk.turn, talk.writing].join(" ") : `question ${question?.id}`;
 
   /** Do it as soon as the question is there. */
   later(action) {
@@ -141,6 +163,7 @@ export class Talk {
     try {
       const turn = await patiently(() => post("/rate/messages", message), (sentence) => this.hint(sentence));
       drop(this.draft);
+      this.tellTabs(turn.conversation, text);
       this.talk = {
         ...this.talk,
         conversation: turn.conversation,
@@ -240,6 +263,7 @@ export class Talk {
     } catch (error) {
       return this.fail(error);
     }
+    this.tellTabs();
     this.close();
     this.next();
   }

@@ -31,7 +31,7 @@ let spans = null;
 const outbox = new Outbox(rater, tellSaved);
 const leaving = sendFirst(outbox, find("#leaving"));
 const progress = new Progress(find("#progress"), find("#progress-text"));
-const talk = find("#talk") && new Talk(rater, { next, key: newKey, fail: pauseForError });
+const talk = find("#talk") && new Talk(rater, { next, key: newKey, fail: pauseForError, moved });
 
 let current = null; // the question on the screen
 let aside = null; // the question that waits while an earlier answer is changed
@@ -188,12 +188,12 @@ function hidePause() {
 function pauseAtEnd(reply) {
   if (reply.finish) return location.assign(root + reply.finish);
   const title = reply.state === "paused" ? gettext("Stopped for now") : gettext("That is all for now");
-  pause(title, reply.why, gettext("Look again"), next, true);
+  pause(title, reply.why, gettext("Check again"), next, true);
 }
 
 /** The server cannot say whether everything is answered before it has every answer. */
 function pauseForAnswers() {
-  pause(gettext("Your last answers are being sent"), gettext("This takes a moment."), gettext("Look again"), next, true);
+  pause(gettext("Your last answers are being sent"), gettext("This takes a moment."), gettext("Check again"), next, true);
   const timer = setInterval(() => {
     const waits = proceed === next && !find("#pause").hidden && !current;
     if (waits && outbox.assignments().length) return;
@@ -273,6 +273,7 @@ async function submit() {
   receipt.then((reply) => {
     progress.receive(sent.key, reply.progress);
     stale ||= !reply.refused && reply.version !== pageVersion;
+    talk?.tellTabs();
   });
   drop(draftKey(question));
   if (talk) await settled(receipt);
@@ -309,6 +310,23 @@ async function afterTraining(receipt, answer) {
 async function afterAdjudication(receipt) {
   await settled(receipt);
   location.assign(`${root}/owner/items/${encodeURIComponent(item)}`);
+}
+
+// ---- another tab, or another device
+
+/** The conversation has moved on elsewhere: show where it is, or do so after the change that is being made here. */
+function moved() {
+  if (aside) stale = true;
+  else location.reload();
+}
+
+/** Ask whether the conversation has moved on while nobody looked at this page. */
+async function checkPlace() {
+  const where = () => Talk.place({ talk: talk.state ? talk.talk : null, question: current });
+  const before = where();
+  if (document.hidden || aside || !(current || talk.state === "message")) return;
+  const reply = await post("/rate/next", { besides: [] });
+  if (where() === before && Talk.place(reply) !== before) moved();
 }
 
 // ---- changing an earlier answer
@@ -488,6 +506,7 @@ function wire(part) {
     document.documentElement.style.scrollPaddingBottom = `${bar.offsetHeight + 16}px`;
   }).observe(bar);
   addEventListener("online", prefetch);
+  if (talk) document.addEventListener("visibilitychange", () => void checkPlace().catch(() => {}));
   addEventListener("pagehide", saveDraft);
   addEventListener("beforeunload", (event) => {
     if (outbox.atRisk()) event.preventDefault();

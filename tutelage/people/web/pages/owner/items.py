@@ -46,8 +46,8 @@ ORDERS = {
 """Orders of the list. The first is omitted for kinds whose votes have no two sides to count."""
 POOLS = {"production": Sentence("ordinary"), "gold": Sentence("known answer"), "training": Sentence("practice")}
 STATE_WORDS = {
-    "open": Sentence("answers are wanted"),
-    "done": Sentence("all answers are there"),
+    "open": Sentence("incomplete"),
+    "done": Sentence("complete"),
     "disagreed": Sentence("votes for both sides"),
     "excluded": Sentence("excluded"),
 }

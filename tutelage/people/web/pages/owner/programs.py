@@ -13,13 +13,13 @@ from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.forms import form_page, share
 
 MEANINGS = {
-    "read": Sentence("how far the study is, its items and raters in numbers"),
+    "read": Sentence("progress of the study, its items and raters in numbers"),
     "add": Sentence("new items"),
     "export": Sentence("every preference and every vote"),
-    "manage": Sentence("recruiting, consent, how the work is shared out, webhooks and invitations of raters"),
+    "manage": Sentence("recruiting, consent, distribution of the work, webhooks and invitations of raters"),
     "round": Sentence("a round is full"),
     "agreement": Sentence("agreement fell below the bound"),
-    "inbox": Sentence("everything else that comes into the inbox"),
+    "inbox": Sentence("any other notice in the inbox"),
 }
 """Explanations of the rights of tokens and the events of webhooks."""
 PLACE = "/owner/programs"

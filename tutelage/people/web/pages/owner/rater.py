@@ -188,7 +188,7 @@ def forget_rater(call: Call) -> Response:
     rater = _rater(call)
     try:
         if call.text("sure") != "yes":
-            raise FieldError("sure", Sentence("Tick this first: what is erased cannot be brought back."))
+            raise FieldError("sure", Sentence("Tick this first: erased data cannot be restored."))
         erasure = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
     except TutelageError as error:
         return _detail(call, rater, error)

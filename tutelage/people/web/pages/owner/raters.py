@@ -19,7 +19,7 @@ from tutelage.stats.intervals import Interval
 
 PAGE = 50
 SHOWN = {
-    "": Sentence("everybody"),
+    "": Sentence("all raters"),
     "flagged": Sentence("stands out"),
     "active": Sentence("is asked"),
     "paused": Sentence("paused"),
@@ -30,10 +30,10 @@ SHOWN = {
     "simulated": Sentence("simulated raters"),
 }
 ORDERS = {
-    "": Sentence("what stands out first"),
+    "": Sentence("raters who stand out first"),
     "answers": Sentence("most answers first"),
     "reliability": Sentence("least reliable first"),
-    "seen": Sentence("last here first"),
+    "seen": Sentence("last active first"),
     "time": Sentence("quickest first"),
     "name": Sentence("by name"),
 }

@@ -59,7 +59,7 @@ def _presentation(call: Call) -> Presentation:
         raise FieldError("scale", Sentence("Choose one of the scales."))
     criteria = lines_of(call, "criteria")
     if not call.text("question"):
-        raise FieldError("question", Sentence("Raters need to be asked something: write the question."))
+        raise FieldError("question", Sentence("Write the question that raters are asked."))
     guidelines = call.text("guidelines").replace("\r\n", "\n")
     return Presentation(
         call.text("question"),
