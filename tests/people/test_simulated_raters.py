@@ -192,11 +192,11 @@ def test_a_panel_is_mixed_and_the_same_for_its_seed(seed: int) -> None:
 
 
 def test_impossible_requests_are_refused() -> None:
-    with pytest.raises(TutelageError, match="panel of 2 raters"):
+    with pytest.raises(TutelageError, match="2 raters"):
         panel(0, 2)
-    with pytest.raises(TutelageError, match="No noise gives an agreement of 0\\.4"):
+    with pytest.raises(TutelageError, match=r"noise.*0\.4"):
         calibrated_tau(deltas(), 0.4)
-    with pytest.raises(TutelageError, match="No noise"):
+    with pytest.raises(TutelageError, match="noise"):
         calibrated_tau([0.0, 0.0])
-    with pytest.raises(TutelageError, match="at least one pair"):
+    with pytest.raises(TutelageError, match="pair"):
         ceiling([], 1.0)

@@ -112,7 +112,7 @@ def test_a_key_belongs_to_one_question(store: Store) -> None:
     answer = better(question)
     submit(store, question.id, answer)
     other = asked(store, rater)
-    with pytest.raises(TutelageError, match="used for another question"):
+    with pytest.raises(TutelageError, match="used"):
         submit(store, other.id, answer)
     assert len(list_votes(store, study_id)) == 1
 
@@ -166,16 +166,16 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 0), "strength 0"),
         (Answer("left", 4), "strength 4"),
         (Answer("tie", 1), "strength 1"),
-        (ranked((1, 2)), "not an answer to this question"),
-        (Answer("left", 1, {"ranking": (1, 2)}), "cannot have 'ranking'"),
-        (Answer("left", 1, criteria={"beauty": "left"}), "criteria of this study"),
-        (Answer("skip"), "needs a reason"),
+        (ranked((1, 2)), "'ranked'"),
+        (Answer("left", 1, {"ranking": (1, 2)}), "'ranking'"),
+        (Answer("left", 1, criteria={"beauty": "left"}), "criteria"),
+        (Answer("skip"), "reason"),
         (Answer("left", 1, reason="x" * 20_001), "20,001 characters"),
-        (Answer("left", 1, key=""), "idempotency key"),
+        (Answer("left", 1, key=""), "idempotency"),
         (Answer("left", 1, active_ms=-1), "negative"),
-        (Answer("left", 1, flags=("x",) * 21), "at most 20 flags"),
-        (Answer("left", 1, flags=("x" * 101,)), "A flag is a name"),
-        (Answer("nonsense", 1), "not an answer to this question"),
+        (Answer("left", 1, flags=("x",) * 21), "20 flags"),
+        (Answer("left", 1, flags=("x" * 101,)), "flag.*name"),
+        (Answer("nonsense", 1), "'nonsense'"),
     ],
 )
 def test_impossible_answers_are_refused_and_leave_nothing(lite: Store, answer: Answer, complaint: str) -> None:
@@ -196,9 +196,9 @@ def test_the_scale_is_the_studys(lite: Store) -> None:
 def test_nobody_answers_for_another(store: Store) -> None:
     study_id, _, question = one_question(store)
     stranger = add_rater(store, study_id, "stranger").id
-    with pytest.raises(TutelageError, match="does not exist"):
+    with pytest.raises(TutelageError, match="exist"):
         submit(store, question.id, better(question), rater_id=stranger)
-    with pytest.raises(TutelageError, match="does not exist"):
+    with pytest.raises(TutelageError, match="exist"):
         submit(store, 999_999, better(question))
 
 
@@ -306,10 +306,10 @@ def test_assignments_tell_nothing_that_a_rater_must_not_know(lite: Store) -> Non
 def test_texts_that_cannot_be_stored_are_refused_in_a_sentence(store: Store, text: str) -> None:
     study_id, _, question = one_question(store)
     for answer in (replace(better(question), reason=text), replace(better(question), flags=(text,))):
-        with pytest.raises(TutelageError, match="remove it"):
+        with pytest.raises(TutelageError, match="remove"):
             submit(store, question.id, answer)
     prompts, completions, comparisons = records(1, start=7)
-    with pytest.raises(TutelageError, match=r"Response 'p7a' .* remove it"):
+    with pytest.raises(TutelageError, match=r"p7a.*remove"):
         add_items(store, study_id, prompts, [replace(completions[0], text=text), completions[1]], comparisons)
 
 

@@ -267,7 +267,7 @@ def test_every_judgement_has_exactly_one_fate(store: Store) -> None:
 
 def test_questions_are_never_mixed_silently(store: Store) -> None:
     study = eventful_study(store)
-    with pytest.raises(TutelageError, match="versions 1, 2 of the question"):
+    with pytest.raises(TutelageError, match="1, 2"):
         preferences(store, study.id)
     mixed = label_study(store, study.id, Selection(versions=(1, 2))).fates
     assert "other_version" not in mixed

@@ -39,7 +39,7 @@ def test_the_first_wanted_language_that_is_offered_is_taken(
 
 @pytest.mark.parametrize("codes", [(), ("tlh",), ("de", "de"), ("de", "")])
 def test_languages_that_cannot_be_are_refused(codes: tuple[str, ...]) -> None:
-    with pytest.raises(TutelageError, match=r"de \(Deutsch\)|name each once"):
+    with pytest.raises(TutelageError, match=r"Deutsch|once"):
         check_languages(codes)
 
 

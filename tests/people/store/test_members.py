@@ -43,7 +43,7 @@ def test_access_is_taken_away_with_its_sessions_and_given_back(store: Store) -> 
     assert [member.name for member in list_team(store, study.id)] == ["Olga", "Rita"]
     remove_member(store, rita.id, actor="Olga")
     assert rater_of_session(store, session) is None
-    with pytest.raises(TutelageError, match="taken away"):
+    with pytest.raises(TutelageError, match="taken"):
         start_session(store, rita.id)
     restore_member(store, rita.id, actor="Olga")
     assert rater_of_session(store, session) is None
@@ -51,7 +51,7 @@ def test_access_is_taken_away_with_its_sessions_and_given_back(store: Store) -> 
     told = [(event.actor, event.action, event.subject) for event in list_events(store, study.id)]
     assert told[:2] == [("Olga", "reviewer_restored", "Rita"), ("Olga", "reviewer_removed", "Rita")]
     assert ("Rita", "invite_accepted", "invite 2") in told
-    with pytest.raises(TutelageError, match="is a rater"):
+    with pytest.raises(TutelageError, match="pause"):
         remove_member(store, add_rater(store, study.id, "anna").id, actor="Olga")
     assert olga.role == "owner"
 
@@ -73,7 +73,7 @@ def test_the_last_owner_stays_whoever_removes_whom(store: Store) -> None:
     with ThreadPoolExecutor(3) as pool:
         assert sorted(pool.map(attempt, owners)) == [False, True, True]
     [left] = [owner for owner in owners if get_rater(store, owner.id).removed is None]
-    with pytest.raises(TutelageError, match="only owner"):
+    with pytest.raises(TutelageError, match="only"):
         remove_member(store, left.id, actor="everybody")
 
 
@@ -107,7 +107,7 @@ def test_a_reviewers_judgement_decides_and_is_marked_as_theirs(store: Store, tmp
 def test_a_rater_reserves_nothing(store: Store) -> None:
     study = study_of(store, 1)
     [anna] = raters_of(store, study, 1)
-    with pytest.raises(TutelageError, match="owner or reviewer"):
+    with pytest.raises(TutelageError, match="reviewer"):
         reserve_item(store, anna, "c0")
 
 
@@ -118,7 +118,7 @@ def test_contacts_and_identities_leave_no_trace_in_exports_and_after_forgetting(
     rita, _ = sign_in(store, study.id, person, "reviewer", days=1, device="x")
     export_study(store, study.id, tmp_path / "out")
     assert all("pomegranate" not in file.read_text() for file in (tmp_path / "out").iterdir())
-    with pytest.raises(TutelageError, match="taken away"):
+    with pytest.raises(TutelageError, match="taken"):
         forget(store, rita.id)
     remove_member(store, rita.id, actor="Olga")
     forget(store, rita.id, actor="Olga")

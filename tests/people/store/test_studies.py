@@ -15,7 +15,7 @@ from ..worlds import study_of
 def test_a_study_is_in_english_unless_it_is_said_otherwise(store: Store) -> None:
     assert study_of(store, 1).languages == ("en",)
     assert create_study(store, "more", languages=("ar", "en")).languages == ("ar", "en")
-    with pytest.raises(TutelageError, match="no language 'xx'"):
+    with pytest.raises(TutelageError, match="'xx'"):
         create_study(store, "none", languages=("xx",))
 
 
@@ -27,7 +27,7 @@ def test_a_change_of_languages_leaves_an_event_and_no_new_version(store: Store) 
     (event,) = list_events(store, study.id, action="study_languages")
     assert event.actor == "Mia"
     assert event.detail == {"languages": ["de", "en"], "before": ["en"]}
-    with pytest.raises(TutelageError, match="at least one"):
+    with pytest.raises(TutelageError, match="language"):
         set_languages(store, study.id, ())
     assert open_study(store).languages == ("de", "en")
 

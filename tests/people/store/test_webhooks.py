@@ -147,7 +147,7 @@ def test_an_address_that_was_removed_is_told_nothing_more_and_its_secret_is_gone
     remove_webhook(store, study, number, actor="boss")
     assert claim_delivery(store, study) is None
     assert list_webhooks(store, study) == ()
-    with pytest.raises(TutelageError, match="no webhook"):
+    with pytest.raises(TutelageError, match=f"webhook {number}"):
         secrets_of(store, study, number)
     with store.read() as connection:
         assert connection.scalar(sa.select(schema.webhook.c.secret)) == ""
@@ -189,16 +189,16 @@ def test_a_former_secret_signs_for_the_overlap_and_no_longer(store: Store, clock
 
 
 NONSENSE: tuple[tuple[str, tuple[Any, ...], str], ...] = (
-    ("hooks.example.org", ("round",), "no address"),
-    ("ftp://hooks.example.org", ("round",), "no address"),
-    ("file:///etc/passwd", ("round",), "no address"),
-    ("http://", ("round",), "no address"),
-    ("http://[", ("round",), "no address"),
-    ("http://x:99999/", ("round",), "no address"),
-    ("http://x/ y", ("round",), "no address"),
+    ("hooks.example.org", ("round",), "address"),
+    ("ftp://hooks.example.org", ("round",), "address"),
+    ("file:///etc/passwd", ("round",), "address"),
+    ("http://", ("round",), "address"),
+    ("http://[", ("round",), "address"),
+    ("http://x:99999/", ("round",), "address"),
+    ("http://x/ y", ("round",), "address"),
     ("https://me:pw@x/", ("round",), "password"),
-    (URL, (), "what the address is told of"),
-    (URL, ("everything",), "'everything' is nothing"),
+    (URL, (), "told"),
+    (URL, ("everything",), "'everything'"),
 )
 
 
