@@ -402,8 +402,11 @@ class _Raters(TypedDict, total=False):
     rater: str | Path
     choice: str | Path
     gold: str | Path
+    keep_rejected: bool
     use_gold: bool
-    model: Literal["auto", "majority", "coin", "biased", "hierarchical", "matrix"]
+    strength: str | Path
+    order: str | Path
+    model: Literal["auto", "majority", "coin", "biased", "ordinal", "hierarchical", "matrix"]
     level: Literal["nominal", "ordinal", "interval"]
     out: str | Path
     raters_out: str | Path
