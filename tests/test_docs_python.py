@@ -25,7 +25,7 @@ def test_the_code_of_the_page_runs(tiny_model, tmp_path, monkeypatch):
     write(tmp_path / "preferences.jsonl", pairs)
     write(tmp_path / "prompts.jsonl", [{"prompt": q} for q in asked[:8]])
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     (tmp_path / "page.py").write_text("\n".join(blocks), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     done = python("import runpy; runpy.run_path('page.py', run_name='__main__')")
