@@ -174,7 +174,7 @@ def test_items_are_found_ticked_and_excluded_together(site: Site, visit: Visit) 
     page.click("text=Apply to the ticked items")
     expect(page.locator(".items .out")).to_have_count(10)
     assert page.input_value("#text") == "question 2"
-    page.click("text=Do it with all 11")  # the reason is missing
+    page.click("text=Apply to all 11")  # the reason is missing
     expect(page.locator("#reason-problem")).to_be_visible()
 
 
