@@ -80,22 +80,24 @@ MOST_IN_MEMORY = 8 << 20
 
 @dataclass(frozen=True)
 class Table:
-    """All rows of one source, in order. `columns` are in order of first appearance."""
+    """All rows of one source, in order. `columns` are in order of first appearance; `header` has them if they are known
+    without the rows."""
 
     source: str
     rows: Sequence[TableRow]
     broken: tuple[BrokenRow, ...]
+    header: tuple[str, ...] | None = None
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
+        if self.header is not None:
+            return self.header
         return tuple(dict.fromkeys(column for row in self.rows for column in row.values))
 
     def sample(self, most: int) -> "Table":
         """At most this many rows, evenly spaced, with all of the columns."""
         step = -(-len(self.rows) // most) or 1
-        sample = replace(self, rows=self.rows[::step])
-        sample.__dict__["columns"] = self.columns
-        return sample
+        return replace(self, rows=self.rows[::step], header=self.columns)
 
     def without(self, column: str) -> "Table":
         """The table without a column."""
@@ -103,7 +105,7 @@ class Table:
             TableRow(row.where, {name: value for name, value in row.values.items() if name != column})
             for row in self.rows
         )
-        return replace(self, rows=tuple(rows))
+        return replace(self, rows=tuple(rows), header=None)
 
     def renamed(self, names: Mapping[str, str]) -> "Table":
         """The table with renamed columns."""
@@ -111,7 +113,7 @@ class Table:
             TableRow(row.where, {names.get(column, column): value for column, value in row.values.items()})
             for row in self.rows
         )
-        return replace(self, rows=tuple(rows))
+        return replace(self, rows=tuple(rows), header=None)
 
 
 # Rows in memory -------------------------------------------------------------------------------------------------------
@@ -204,9 +206,7 @@ def table_of(name: str, content: bytes, *, most: int | None = None) -> Table:
     if len(content) > MOST_IN_MEMORY and has_lines_of_json(name, content):
         rows, broken, columns = lines_of_json(name, content)
         if rows:
-            table = Table(name, rows, broken)
-            table.__dict__["columns"] = columns
-            return table
+            return Table(name, rows, broken, columns)
     return _table(name, read_parquet(name, content, most) if kind == ".parquet" else READERS[kind](name, content))
 
 

@@ -159,7 +159,7 @@ def _with_choice(
             f"{table.source} holds judgements of the kind '{other[0]}', which are not choices between two responses. "
             "Select a column with scores by --choice, or use the pairs in preferences.jsonl next to it."
         )
-    return replace(table, rows=tuple(rows)), replace(columns, choice=CHOICE)
+    return replace(table, rows=tuple(rows), header=None), replace(columns, choice=CHOICE)
 
 
 def _of_other_tools(
