@@ -38,6 +38,7 @@ from tutelage.core.pieces import Context, Observation, State, apply, init
 from tutelage.core.reduce import at_last_token, masked_mean, masked_var
 from tutelage.core.shapes import PerRow, PerToken, RowMask, Scalar, TokenMask
 from tutelage.core.surrogates import ClippingSurrogate, at_state
+from tutelage.core.turns import by_turn, turn_returns
 from tutelage.core.values import explained_variance, value_loss
 
 __all__ = [
@@ -238,6 +239,8 @@ def prepare(
     advantage/mean, /std        of Ψ over tokens, before importance weighting
     value/explained_variance    of the critic's values; nan if the targets are constant
     """
+    if scored.turn is not None and bool((scored.mask[:, 1:] & ~scored.mask[:, :-1]).any()):
+        raise TutelageError("A row has masked tokens between its turns; rows hold the tokens of the policy alone.")
     norm = score_norm_bound(scored.logp)
     context = Context(ids=scored.ids, max_length=max_length, score_norm=norm, turn=scored.turn)
     shaped, shaping = _shaped(recipe, scored, context, state.shaping)
@@ -373,12 +376,14 @@ def _shaped(recipe: Recipe, scored: ScoredRollout, context: Context, state: Stat
 
 
 def _differs(scored: ScoredRollout, shaped: PerRow) -> RowMask:
-    """The rows of prompts whose completions differ in their shaped score or in the rewards of their turns. Bool[B]"""
+    """The rows of prompts whose completions differ in their shaped score, or in the rewards of their turns. Bool[B]"""
     scores = shaped.reshape(-1, scored.group)
     differs = scores.amax(1) > scores.amin(1)
     if scored.turn_reward is not None:
-        rewards = torch.where(scored.mask, scored.turn_reward, 0.0).reshape(len(scores), scored.group, -1)
-        differs = differs | (rewards.amax(1) > rewards.amin(1)).any(1)
+        reward = torch.where(scored.mask, at_last_token(shaped, scored.mask) + scored.turn_reward, 0.0)
+        context = Context(turn=scored.turn)
+        rewards, _ = by_turn(turn_returns(reward, scored.mask, context, 0.0), scored.mask, context, scored.group)
+        differs = (rewards.amax(1) > rewards.amin(1)).any(1)
     return differs.repeat_interleave(scored.group)
 
 

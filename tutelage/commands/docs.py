@@ -14,7 +14,7 @@ from typing import Any
 import tyro
 
 from tutelage.base.config.files import write_atomically
-from tutelage.base.version import __version__
+from tutelage.base.version import REPOSITORY, __version__
 from tutelage.commands.pages import folder, page_named, pages
 
 HTML = """<!doctype html>
@@ -135,5 +135,8 @@ def _address(page: Path, link: str, cache: Path) -> str:
     if not path or re.match(r"[a-z]+:", link):
         return link
     file = (page.parent / path).resolve()
+    if not file.exists():  # outside the pages, which alone are in an installed package
+        within = file.relative_to(folder().parent.resolve()) if file.is_relative_to(folder().parent.resolve()) else path
+        return f"{REPOSITORY}/blob/v{__version__}/{within}{mark}{anchor}" if REPOSITORY else mark or "#"
     target = _target(file, cache) if file.suffix == ".md" and file.is_relative_to(folder()) else file
     return f"{target.as_uri()}{mark}{anchor}"

@@ -62,10 +62,15 @@ def follow(loop: Loop, *, quiet: bool) -> None:
     of the step; both write a checkpoint. The second one stops at once. All raise `Interrupted`, which says what is
     kept.
     """
-    last, version, alone = None, loop.learner.version, loop.run.ranks.size == 1
+    last, alone = None, loop.run.ranks.size == 1
+
+    def moment() -> tuple[int, int]:
+        return loop.learner.version, loop.learner.step
+
+    reached = moment()
 
     def is_unchanged() -> bool:
-        return alone and loop.learner.version == version
+        return alone and moment() == reached
 
     def kept() -> str:
         return f"That keeps {_kept(loop)}."
@@ -74,7 +79,7 @@ def follow(loop: Loop, *, quiet: bool) -> None:
         try:
             with interrupted(is_unchanged, kept) as stop:
                 for step in loop:
-                    last, version = step, loop.learner.version
+                    last, reached = step, moment()
                     advance(step.index, step.metrics)
                     stopped = loop.run.ranks.any(bool(stop))
                     if stopped and step.index < loop.total and not loop.monitor.enough():

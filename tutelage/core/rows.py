@@ -114,11 +114,11 @@ def positions(mask: Shaped[Tensor, "B T"]) -> Int[Tensor, "B T"]:
 
 
 def left_aligned(rows: Rows) -> Int[Tensor, "B T"]:
-    """Prompt and completion of each row without padding before or between them, and zeros after; a token is in the
-    column of its position (see `positions`). Int[B, Q + R]"""
+    """Prompt and completion of each row without padding before or between them, and zeros after, as wide as the longest
+    row; a token is in the column of its position (see `positions`). Int[B, T]"""
     tokens = torch.cat([rows.prompt, rows.response], 1)
     mask = torch.cat([rows.prompt_mask, rows.mask], 1)
-    width = tokens.shape[1]
+    width = int(mask.sum(1).max()) if len(mask) else 0  # in a wider one a model would count positions that no row has
     place = positions(mask).where(mask, width)  # padding goes to a column of its own
     return tokens.new_zeros(len(tokens), width + 1).scatter(1, place, tokens)[:, :width]
 

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
@@ -351,14 +351,16 @@ def read_parquet(name: str, content: bytes, most: int | None = None) -> Iterator
         raise (extras.missing(error, Sentence("Reading %(name)s", name=name)) or error) from error
     number = unfolded = 0
     try:
-        file = parquet.ParquetFile(io.BytesIO(content))
+        schema = parquet.ParquetFile(io.BytesIO(content)).schema
+        texts = [schema.column(n).path for n in range(len(schema)) if schema.column(n).physical_type == "BYTE_ARRAY"]
+        file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
         groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
         columns = [group.column(n).total_uncompressed_size for group in groups for n in range(group.num_columns)]
         if sum(group.total_byte_size for group in groups) > most:
             raise too_large(name, most)
-        # No value is larger than its column, so that a batch fits even if all its values are one of a dictionary.
+        # Texts are read as dictionaries, and counted before they unfold: a short list may repeat a long text.
         for batch in file.iter_batches(max(1, min(_BATCH, most // max(1, *columns, 1)))):
-            unfolded += batch.nbytes
+            unfolded += sum(map(_unfolded_bytes, batch.columns))
             if unfolded > most:
                 raise too_large(name, most)
             for values in batch.to_pylist():
@@ -372,6 +374,23 @@ def read_parquet(name: str, content: bytes, most: int | None = None) -> Iterator
                 detail=str(error),
             )
         ) from error
+
+
+def _unfolded_bytes(array: Any) -> int:
+    """Bytes of a pyarrow array without its dictionaries."""
+    import pyarrow.compute
+    import pyarrow.types
+
+    if pyarrow.types.is_dictionary(array.type):
+        lengths = pyarrow.compute.binary_length(array.dictionary).take(array.indices.drop_null())
+        return int(pyarrow.compute.sum(lengths).as_py() or 0)
+    if pyarrow.types.is_map(array.type):
+        return _unfolded_bytes(array.keys) + _unfolded_bytes(array.items)
+    if pyarrow.types.is_struct(array.type):
+        return sum(map(_unfolded_bytes, array.flatten()))
+    if pyarrow.types.is_list(array.type) or pyarrow.types.is_large_list(array.type):
+        return _unfolded_bytes(array.flatten())
+    return int(array.nbytes)
 
 
 def _read_text(name: str, content: bytes) -> Iterator[TableRow]:

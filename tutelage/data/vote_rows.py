@@ -169,17 +169,15 @@ def text_names(spellings: Iterable[str]) -> Names:
 
 
 def _names(spellings: Iterable[str], shown: Callable[[str], str], key: Callable[[str], str]) -> Names:
-    """Names of the spellings with the same key: the most frequent of them as shown, of several the first."""
-    alike: dict[str, Counter[str]] = defaultdict(Counter)
-    for spelling, count in Counter(spellings).items():
-        alike[key(spelling)][spelling] = count
+    """Names of the spellings with the same key: the first of them as shown, so that rows added to a table change no
+    name."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for spelling in dict.fromkeys(spellings):
+        alike[key(spelling)].append(spelling)
     names: dict[str, str] = {}
     joined: dict[str, tuple[str, ...]] = {}
     for group in alike.values():
-        forms: Counter[str] = Counter()
-        for spelling, count in group.items():
-            forms[shown(spelling)] += count
-        name = forms.most_common(1)[0][0]
+        name = shown(group[0])
         names |= dict.fromkeys(group, name)
         others = tuple(spelling for spelling in group if spelling != name)
         if others and (len(group) > 1 or _visible(others[0]) != others[0]):
@@ -200,6 +198,11 @@ _REJECTED = frozenset(
 _COUNTED = frozenset(
     ("", "approved", "partially approved", "awaiting review", "accepted", "submitted", "completed", "validated")
 )
+_STATUSES = frozenset(
+    ("status", "submissionstatus", "assignmentstatus", "responsestatus", "recordstatus", "participantstatus")
+)
+"""Columns with words for what became of the work; another one that ends in "status" counts if all its words are known:
+an `order_status` is about something else."""
 _FLAGS = frozenset(("wascancelled", "cancelled", "canceled", "discarded", "rejected", "returned", "tainted"))
 """Columns that are true for work that does not count: Label Studio, Appen."""
 _TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
@@ -229,7 +232,8 @@ def _statuses(table: Table, used: Collection[str]) -> Iterator[tuple[str, list[s
         if column in used or not (name.endswith("status") or name in _FLAGS):
             continue
         words = [_word(row.values, column) for row in table.rows]
-        if name.endswith("status") != (set(words) <= _TRUTHS.keys()):  # words or truth values
+        is_known = name in _STATUSES or name in _FLAGS or set(words) <= _REJECTED | _COUNTED
+        if is_known and name.endswith("status") != (set(words) <= _TRUTHS.keys()):  # words or truth values
             yield column, words
 
 

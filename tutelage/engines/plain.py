@@ -249,7 +249,8 @@ class PlainEngine:
         return self._aligned(rows)[rows.places[0], before]
 
     def _aligned(self, rows: Rows) -> Tensor:
-        """Last hidden states of each row, padded on the right, or logits if the head is unknown. Float[B, Q + R, d]"""
+        """Last hidden states of each row, padded on the right, or logits if the head is unknown. Float[B, T, d],
+        T the tokens of the longest row"""
         tokens = left_aligned(rows)
         if self.is_scalar or self.head.is_known:
             return run_trunk(self.model, tokens)

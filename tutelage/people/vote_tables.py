@@ -19,6 +19,7 @@ from tutelage.data.vote_rows import (
     cell_time,
     choice_names,
     fold_choice,
+    fold_name,
     rater_names,
     rejected_rows,
     status_columns,
@@ -276,7 +277,7 @@ class _VoteReader:
         sides = tuple(item.responses.index(completion.id) for completion in both)
         reason = cell_text(ballot.values, self.mapping.reason or "")
         parts = [meaning.choice, str(meaning.strength), *([str(dict(meaning.content))] if meaning.content else [])]
-        name = stable_id(item.key, rater, str(sides), *parts, str(created), reason)
+        name = stable_id(item.key, fold_name(rater), str(sides), *parts, str(created), reason)
         self._keys[name] += 1
         answer = replace(meaning, reason=reason, client="import", key=f"{name}-{self._keys[name]}")
         return AnswerRecord(item.key, rater, sides, answer, created)

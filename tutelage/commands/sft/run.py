@@ -165,7 +165,7 @@ def _encoded(settings: SftSettings, policy: Policy, parts: Parts) -> SftData:
     records, held_records = parts
     train, cuts = encode_demonstrations(records, policy.tokenizer, max_length)
     remark(cuts.describe(max_length))
-    held_out = encode_demonstrations(held_records, policy.tokenizer, max_length)[0] if held_records else []
+    held_out = list(encode_demonstrations(held_records, policy.tokenizer, max_length)[0]) if held_records else []
     answerable = [record for record in held_records if _leaves_room(record, policy, settings)]
     return SftData(train, held_out, answerable, len(cuts.dropped))
 

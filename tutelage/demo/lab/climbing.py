@@ -156,7 +156,7 @@ def _train(
         steps=steps,
         label=run.path.name,
         save=partial(save_policy, policy, critic),
-        extra_state=lambda step: recipe_state(step) | {"tokens": reward.tokens},
+        extra_state=lambda step: recipe_state(step) | {"tokens": int(step.metrics["tokens"])},
         checkpoints=config.Checkpoints(every=25, keep=1),
         show=("score/mean", "gold/mean", "kl/reference"),
         monitor=Monitor(look, enough=lambda: 0 < plan.tokens <= reward.tokens),

@@ -50,6 +50,7 @@ def write_archive(store: Store, path: Path) -> Archive:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        partial.unlink(missing_ok=True)  # of a process with this number that was killed
         create_private(partial)
         with partial.open("wb") as file:
             archive = _write(store, file)

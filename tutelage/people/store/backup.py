@@ -273,6 +273,7 @@ def _erase_in_file(path: Path, mark: Mark, erase: Erasure) -> None:
         raise TutelageError(fault)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
+        partial.unlink(missing_ok=True)  # of a process with this number that was killed
         create_private(partial)
         shutil.copy2(path, partial)
         with contextlib.closing(Store(connect(str(partial)))) as copy, copy.write(alone=True) as connection:

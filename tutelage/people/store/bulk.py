@@ -57,7 +57,7 @@ def write_answers(
         TutelageError: an answer refers to an item, rater or version that is not in the study.
     """
     with store.write(alone=True) as connection:
-        return insert_answers(connection, study_id, records, store.now(), source=source, actor=actor)
+        return insert_answers(connection, study_id, records, store.now(), source=source, actor=actor, rejected=0)
 
 
 def insert_answers(

@@ -259,7 +259,7 @@ def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
 
 def named_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | None:
     """`find_rater` within a transaction; an exact match takes precedence over a case-insensitive one."""
-    query = _OF_STUDY.where(schema.rater.c.folded == fold_name(name))
+    query = _OF_STUDY.where(sa.or_(schema.rater.c.folded == fold_name(name), schema.rater.c.name == name))
     matches = [_rater(row) for row in connection.execute(query, {"study": study_id}).mappings()]
     return next((rater for rater in matches if rater.name == name), matches[0] if matches else None)
 

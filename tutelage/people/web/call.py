@@ -312,7 +312,7 @@ def _writable(values: Mapping[str, str]) -> Mapping[str, str]:
     """The values. Raises Refusal for a NUL character, which no database stores and no page sends."""
     for name, value in values.items():
         if "\0" in name or "\0" in value:
-            raise Refusal(400, f"A NUL character cannot be used in {name[:50]!r}.")
+            raise Refusal(400, Sentence("A NUL character cannot be used in %(name)s.", name=ascii(name[:50])))
     return values
 
 

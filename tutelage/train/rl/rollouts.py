@@ -144,7 +144,7 @@ def collect(
 
     Dynamic sampling replaces prompts whose completions all have one shaped score, in up to `recipe.dynamic_sampling`
     rounds. The size of a round follows from the fraction of live prompts so far. Replacements are the prompts of steps
-    beyond `total`. If no prompt is live, the first round is kept.
+    beyond `total`. If no prompt is live, the first round with scores is kept.
 
     Metrics: sampling/unscored, the number of prompts left out for want of a score, if any; with dynamic sampling also
     sampling/rounds, and groups/dead, score/mean and score/std of all samples.
@@ -162,6 +162,7 @@ def collect(
         rounds.append(complete(generator, fresh, recipe.samples, settings.sampling, reward, seed=other))
         live.append(_live(recipe, rounds[-1], state, settings))
     useful = [round.only(which) for round, which in zip(rounds, live, strict=True) if which.any()]
+    first = next((round for round in rounds if not round.score.isnan().all()), first)
     chosen = _joined(useful, len(wanted)) if useful else _with_scores(first, reward)
     scores = torch.cat([round.score for round in rounds])
     scores = scores[~scores.isnan()]

@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,14 @@ class CheckpointFolder:
 
         Raises TutelageError if there are checkpoints but none is intact.
         """
-        checkpoints = self.all()
-        damaged = {path: reason for path in checkpoints if (reason := damage(path))}
+        checkpoints, damaged = self.all(), dict[Path, str]()
+        for path in reversed(checkpoints):  # those that are read: the newest intact one, and the best
+            if not (reason := damage(path)):
+                break
+            damaged[path] = reason
+        best = self.best()
+        if best is not None and best not in damaged and best != path and (reason := damage(best)):
+            damaged[best] = reason
         if damaged and len(damaged) == len(checkpoints):
             each = "; ".join(f"{path.name}: {reason}" for path, reason in damaged.items())
             raise TutelageError(
@@ -89,7 +96,10 @@ class CheckpointFolder:
                 "step": step,
                 "metric": metric if metric is not None and math.isfinite(metric) else None,
             }
-            note["files"] = {str(path.relative_to(partial)): _description(path) for path in _files(partial)}
+            files = list(_files(partial))
+            with ThreadPoolExecutor() as pool:  # digests release the interpreter's lock
+                digests = list(pool.map(_description, files))
+            note["files"] = {str(path.relative_to(partial)): one for path, one in zip(files, digests, strict=True)}
             (partial / NOTE).write_text(json.dumps(note) + "\n", encoding="utf-8")
             _sync(partial)
         except BaseException as error:
@@ -152,14 +162,20 @@ def damage(checkpoint: Path) -> str:
     note = _note(checkpoint)
     if not note:
         return f"{NOTE} cannot be read"
-    for name, written in note.get("files", {}).items():
+    files = note.get("files", {})
+    if not isinstance(files, dict):
+        return f"{NOTE} cannot be read"
+    for name, written in files.items():
         path = checkpoint / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if (size := path.stat().st_size) != written["bytes"]:
-            return f"{name} has {counted(size, 'byte')} instead of {written['bytes']:,}"
-        if _description(path) != written:
-            return f"{name} has other content than was written"
+        try:
+            if not path.is_file():
+                return f"{name} is missing"
+            if (size := path.stat().st_size) != written["bytes"]:
+                return f"{name} has {counted(size, 'byte')} instead of {written['bytes']:,}"
+            if _description(path) != written:
+                return f"{name} has other content than was written"
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
     return ""
 
 

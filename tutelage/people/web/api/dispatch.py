@@ -221,23 +221,29 @@ def _filled(route: ApiRoute, call: ApiCall | None, body: bytes) -> ApiCall:
         return cast(ApiCall, call)  # public routes ignore the call
     try:
         data: object = msgspec.json.decode(body, type=route.data)
+        has_nul = rb"\u0000" in body and _has_nul(msgspec.json.decode(body))
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `")
         raise ApiRefusal(400, f"{what}.", f"{place.rstrip('`') or '$'} in the body") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiRefusal(400, f"The body is not valid JSON: {error}.", "the body") from error
-    if rb"\u0000" in body and _has_nul(json.loads(body)):
+    if has_nul:
         raise ApiRefusal(400, "A text has a NUL character, which databases reject.", "the body", "Leave it out.")
     return ApiCall(call.site, call.token, call.study, call.query, data, body, call.key)
 
 
 def _has_nul(value: object) -> bool:
     """Whether a text in a value of JSON has a NUL character."""
-    if isinstance(value, Mapping):
-        return any("\0" in name or _has_nul(each) for name, each in value.items())
-    if isinstance(value, list):
-        return any(map(_has_nul, value))
-    return isinstance(value, str) and "\0" in value
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, Mapping):
+            rest += [*each, *each.values()]
+        elif isinstance(each, list):
+            rest += each
+        elif isinstance(each, str) and "\0" in each:
+            return True
+    return False
 
 
 def _encoded(route: ApiRoute, answer: object) -> Response:

@@ -29,7 +29,7 @@ from tutelage.people.redaction import redact_study, redact_votes, search_of
 from tutelage.people.store.engine import several
 from tutelage.people.store.events import record_export, record_reading
 from tutelage.people.store.item_catalogue import ItemFilter, Question, items_after
-from tutelage.people.store.votes import vote_row
+from tutelage.people.store.votes import freeze, vote_row
 from tutelage.people.training_data import LabelledStudy
 from tutelage.people.web.api.changes import sent_values
 from tutelage.people.web.api.dispatch import ApiCall, ApiRefusal, Reply
@@ -111,7 +111,8 @@ def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
     """All revisions of all judgements by raters of the given kinds, one per line. The access is recorded in the
     audit trail."""
     query: VoteQuery = call.query
-    every = list_votes(call.store, call.study.id, every_revision=True)
+    now = freeze(call.store, call.study.id)  # no judgement with a smaller number is written later
+    every = list_votes(call.store, call.study.id, at=now, every_revision=True)
     rows = [vote for vote in every if vote.rater_kind in query.kinds and vote.id > query.since]
     if query.redact:
         questions = list_questions(call.store, call.study.id)
