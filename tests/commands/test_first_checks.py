@@ -128,7 +128,7 @@ def test_rows_that_weigh_nothing(begin, tmp_path, name):
     column = "completion" if name == "sft" else "chosen"
     rows = [{"prompt": f"Why {n}?", column: "So.", "rejected": "No.", "weight": 0} for n in range(9)]
     file = write_jsonl(tmp_path / "light.jsonl", rows)
-    with pytest.raises(TutelageError, match=r"Every row of .*light.jsonl has the weight 0"):
+    with pytest.raises(TutelageError, match=r"light.jsonl.* weight 0"):
         begin(name, data=file)
     file = write_jsonl(
         tmp_path / "light.jsonl",

@@ -39,6 +39,7 @@ ELSEWHERE = (
     Elsewhere("lab .*", "demo/lab/test_experiments.py", "it trains for minutes; the test has a smaller one"),
     Elsewhere("doctor --endpoint .*", "commands/doctor/test_endpoint.py", "it asks an endpoint"),
     Elsewhere("sft --data runs/study .*", "commands/test_study_data.py", "raters must have written answers"),
+    Elsewhere("evaluate .*--tasks .*", "commands/evaluate/test_harness.py", "it needs lm-eval"),
     Elsewhere("push .* --public", "commands/test_push.py", "it writes to a hub"),
     Elsewhere(".*(--rollouts|--teacher) http.*", "commands/test_generators.py", "it asks a server"),
     Elsewhere(".*--rollouts vllm.*", "commands/test_generators.py", "it needs vLLM"),

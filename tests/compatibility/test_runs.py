@@ -63,7 +63,8 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(place: Callable[.
     assert rows_of(name, "metrics.jsonl")[: len(kept)] == kept
     for file in ("metrics.jsonl", "samples.jsonl"):
         assert_close(rows_of(name, file), rows_of(whole, file), file)
-    assert_close(read_json(Path(name, "summary.json")), read_json(Path(whole, "summary.json")), "summary")
+    found, stored = (read_json(Path(run, "summary.json")) for run in (name, whole))
+    assert_close({**found, "recipe": ""}, {**stored, "recipe": ""}, "summary")  # a later recipe may have more settings
     found, stored = (load_file(Path(run, "model", "model.safetensors")) for run in (name, whole))
     torch.testing.assert_close(found, stored, rtol=1e-3, atol=1e-5)
 

@@ -143,7 +143,7 @@ def test_the_lines_of_an_export_are_the_same_items_again(world: World) -> None:
         ([*ROWS, {"prompt": "p", "chosen": "same", "rejected": "same"}], "chosen equals rejected (row 4)"),
         ([*ROWS, {"prompt": "p", "chosen": 7, "rejected": "b"}], "row 4"),
         ([{"question": "Why?"}], "no preferences can be read"),
-        ([*ROWS, {"prompt": "p", "chosen": "a\u0000", "rejected": "b"}], "zero character"),
+        ([*ROWS, {"prompt": "p", "chosen": "a\u0000", "rejected": "b"}], "NUL"),
         ([{"item": {}, "prompt": {}, "completions": []}], "row 1 is not a valid line of items.jsonl"),
     ],
 )

@@ -189,6 +189,7 @@ NO_TABLES: list[tuple[str, bytes, str]] = [
         "%(name)s is a damaged Parquet file, or one of a kind that is not read here (pyarrow: %(detail)s).",
     ),
     ("a.csv", b" ", "%(name)s is empty."),
+    ("a.csv", b"\xff\xfea", "%(name)s is text in UTF-16; save it as UTF-8."),
     ("a.txt", b"x", "%(name)s is of no kind that can be read here: use %(endings)s."),
     ("a.csv", b"prompt\n", "%(name)s holds no rows."),
     *(("a.csv", signature + b"....", sentence.message) for signature, sentence in SIGNATURES.items()),
@@ -209,6 +210,7 @@ def test_every_reason_why_a_file_is_no_table_is_among_those_that_are_sent() -> N
     reasons = {str(message) for _, _, message, _, _ in found if "%(name)s" in str(message)}
     unsent = {
         "Reading %(name)s",  # where pyarrow is not installed
+        "%(name)s is a spreadsheet's error, %(value)s",  # of a column, in a row
         "%(name)s is no complete gzip file.",  # uploads are not compressed
         "%(name)s unfolds to more than %(most)s; split it.",  # tests/data/test_tables.py has it
     }
