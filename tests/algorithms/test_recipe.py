@@ -472,3 +472,31 @@ def test_the_pieces_of_the_package_log_what_the_table_of_metrics_has() -> None:
     """None logs a state by itself, so every metric has its entry."""
     for recipe in RECIPES.values():
         assert state_metrics(recipe, initial_state(recipe)) == {}
+
+
+def test_a_hole_between_turns_is_refused() -> None:
+    recipe = RECIPES["turn_rloo"]
+    scored = scored_for(recipe)
+    mask = torch.tensor([True, True, False, False, True, True]).expand_as(scored.mask)
+    with pytest.raises(TutelageError, match="turns"):
+        prepare(recipe, replace(scored, mask=mask, turn=mask.long().cumsum(1) // 3), initial_state(recipe))
+
+
+def test_groups_are_told_apart_by_the_rewards_of_turns_not_by_columns() -> None:
+    """Turns of 2 + 2 and of 3 + 3 tokens with equal rewards are alike; turns of 2 + 2 and of 4 tokens are not."""
+    recipe = replace(RECIPES["mt_grpo"], samples=2, shaping=ScoreShaping(missing_end=None))
+    scored = scored_for(recipe, prompts=1)
+
+    def live(*episodes: tuple[int, ...], paid: float) -> bool:
+        mask, turn, reward = (torch.zeros(2, 6) for _ in range(3))
+        for row, lengths in enumerate(episodes):
+            mask[row, : sum(lengths)] = 1
+            turn[row, : sum(lengths)] = torch.repeat_interleave(
+                torch.arange(len(lengths)), torch.tensor(lengths)
+            ).float()
+            reward[row, lengths[0] - 1] = paid
+        rows = replace(scored, mask=mask.bool(), turn=turn.long(), turn_reward=reward, score=torch.ones(2))
+        return bool(live_rows(recipe, rows, initial_state(recipe)).all())
+
+    assert not live((2, 2), (3, 3), paid=1.0)
+    assert live((2, 2), (4,), paid=0.0)

@@ -86,10 +86,11 @@ def test_every_response_ends_with_the_end_token():
 
 
 def test_left_aligned_rows_have_each_token_in_the_column_of_its_position() -> None:
+    """The batch is as wide as its longest row: a model counts positions by columns."""
     items = [EncodedRow((5, 6, 7), (8,)), EncodedRow((9,), (3, 4)), EncodedRow((1, 2), ())]
     rows = collate(items, 99, torch.device("cpu"))
     tokens = left_aligned(rows)
-    assert [row.tolist() for row in tokens] == [[5, 6, 7, 8, 0], [9, 3, 4, 0, 0], [1, 2, 0, 0, 0]]
+    assert [row.tolist() for row in tokens] == [[5, 6, 7, 8], [9, 3, 4, 0], [1, 2, 0, 0]]
     mask = torch.cat([rows.prompt_mask, rows.mask], 1)
     padded = torch.cat([rows.prompt, rows.response], 1)
     assert torch.equal(tokens.gather(1, positions(mask))[mask], padded[mask])

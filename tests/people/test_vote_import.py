@@ -186,6 +186,9 @@ def test_names_choices_and_texts_that_are_the_same_are_joined_and_named(store: S
         assert spelling in remarks, spelling
     again = import_votes(store, study.id, table(folder, HEADER + rows), NAMED)
     assert (again.votes, again.known, again.raters) == (0, 4, 0)
+    grown = rows + "Cafe\u0301?,o,n,x\u200b,y,b,jose\u0301,,\n" * 3  # now most rows spell them so
+    again = import_votes(store, study.id, table(folder, HEADER + grown), NAMED)
+    assert (again.known, again.items, again.raters) == (4, 0, 0)
     more = HEADER + "Why?,o,n,x,y,tie,JOSE\u0301,,\n"
     assert import_votes(store, study.id, table(folder, more), NAMED).raters == 0
 

@@ -34,11 +34,10 @@ from tutelage.core import surrogates
 from tutelage.core.baselines import score_norm_bound
 from tutelage.core.batch import Batch, ScoredRollout
 from tutelage.core.kl import kl_estimate
-from tutelage.core.pieces import Context, Observation, State, apply, init
+from tutelage.core.pieces import Context, Observation, State, apply, init, traits
 from tutelage.core.reduce import at_last_token, masked_mean, masked_var
 from tutelage.core.shapes import PerRow, PerToken, RowMask, Scalar, TokenMask
 from tutelage.core.surrogates import ClippingSurrogate, at_state
-from tutelage.core.turns import by_turn, turn_returns
 from tutelage.core.values import explained_variance, value_loss
 
 __all__ = [
@@ -251,14 +250,12 @@ def prepare(
         scores, _ = _shaped(recipe, greedy, of_greedy, state.shaping)
         context = replace(context, greedy=scores.repeat_interleave(scored.group))
     if scored.group > 1:
-        live = _differs(scored, shaped)
+        live = _differs(recipe, scored, shaped)
         metrics["groups/dead"] = 1.0 - live.float().mean()
         if recipe.dynamic_sampling and live.any():
             scored, shaped, context = scored.rows(live), shaped[live], context.rows(live)
 
-    reward = at_last_token(shaped, scored.mask)
-    if scored.turn_reward is not None:
-        reward = torch.where(scored.mask, reward + scored.turn_reward, 0.0)
+    reward = _rewards(scored, shaped)
     if recipe.penalty and recipe.penalty.where == "reward":
         kl = kl_estimate(scored.logp, scored.ref_logp, recipe.penalty.kind)
         reward = torch.where(scored.mask, reward - state.penalty_coef * kl, 0.0)
@@ -355,7 +352,7 @@ def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> RowMa
 def live_rows(recipe: Recipe, scored: ScoredRollout, state: RecipeState, *, max_length: int | None = None) -> RowMask:
     """Rows of prompts with different shaped scores, hence a nonzero gradient (dynamic sampling). Bool[B]"""
     shaped, _ = _shaped(recipe, scored, Context(ids=scored.ids, max_length=max_length), state.shaping)
-    return _differs(scored, shaped)
+    return _differs(recipe, scored, shaped)
 
 
 def kl_reference(scored: ScoredRollout) -> Scalar:
@@ -375,16 +372,26 @@ def _shaped(recipe: Recipe, scored: ScoredRollout, context: Context, state: Stat
     return apply(recipe.shaping, scored.score, scored.terminated, length, context, state=state)
 
 
-def _differs(scored: ScoredRollout, shaped: PerRow) -> RowMask:
-    """The rows of prompts whose completions differ in their shaped score, or in the rewards of their turns. Bool[B]"""
-    scores = shaped.reshape(-1, scored.group)
-    differs = scores.amax(1) > scores.amin(1)
-    if scored.turn_reward is not None:
-        reward = torch.where(scored.mask, at_last_token(shaped, scored.mask) + scored.turn_reward, 0.0)
-        context = Context(turn=scored.turn)
-        rewards, _ = by_turn(turn_returns(reward, scored.mask, context, 0.0), scored.mask, context, scored.group)
-        differs = (rewards.amax(1) > rewards.amin(1)).any(1)
+def _differs(recipe: Recipe, scored: ScoredRollout, shaped: PerRow) -> RowMask:
+    """The rows of prompts whose completions differ in their shaped score; with turns, those of prompts to which an
+    advantage over groups gives a Ψ other than 0. Bool[B]"""
+    if scored.turn is not None and "group" in traits(recipe.advantage).needs:
+        reward = _rewards(scored, shaped)
+        inputs = reward, scored.mask, None, scored.group, Context(ids=scored.ids, turn=scored.turn)
+        (psi, _), _ = apply(recipe.advantage, *inputs, state=init(recipe.advantage))
+        differs = (psi != 0).reshape(-1, scored.group * psi.shape[1]).any(1)
+    else:
+        scores = shaped.reshape(-1, scored.group)
+        differs = scores.amax(1) > scores.amin(1)
     return differs.repeat_interleave(scored.group)
+
+
+def _rewards(scored: ScoredRollout, shaped: PerRow) -> PerToken:
+    """The shaped score on the last token, and the rewards of turns. Float[B, R]"""
+    reward = at_last_token(shaped, scored.mask)
+    if scored.turn_reward is None:
+        return reward
+    return torch.where(scored.mask, reward + scored.turn_reward, 0.0)
 
 
 def _describe(scored: ScoredRollout, shaped: PerRow, state: RecipeState) -> dict[str, Scalar | float]:

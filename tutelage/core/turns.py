@@ -46,7 +46,7 @@ class TurnGroup:
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
-        returns, present = by_turn(turn_returns(reward, mask, context, self.gamma), mask, context, group)
+        returns, present = by_turn(_turn_returns(reward, mask, context, self.gamma), mask, context, group)
         for turn in range(1, returns.shape[2]):
             returns[..., turn] = torch.where(present[..., turn], returns[..., turn], returns[..., turn - 1])
         baseline = (returns.sum(1, keepdim=True) - returns) / (group - 1)
@@ -71,7 +71,7 @@ class TurnRewardGroup:
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
-        rewards, present = by_turn(turn_returns(reward, mask, context, 0.0), mask, context, group)
+        rewards, present = by_turn(_turn_returns(reward, mask, context, 0.0), mask, context, group)
         centred = (rewards - rewards.sum(1, keepdim=True) / present.sum(1, keepdim=True).clamp(min=1)) * present
         for turn in reversed(range(centred.shape[2] - 1)):
             centred[..., turn] += self.gamma * centred[..., turn + 1]
@@ -93,7 +93,7 @@ class TurnSamples:
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
-        returns, present = by_turn(turn_returns(reward, mask, context, 1.0), mask, context, group)
+        returns, present = by_turn(_turn_returns(reward, mask, context, 1.0), mask, context, group)
         whole, turns = returns[..., :1], present.sum(2, keepdim=True)
         mean = (whole * turns).sum(1, keepdim=True) / turns.sum(1, keepdim=True).clamp(min=1)
         return of_turn((whole - mean).expand_as(returns), mask, context), None
@@ -123,7 +123,7 @@ def of_turn(x: Float[Tensor, "P G K"], mask: TokenMask, context: Context) -> Per
     return torch.where(mask, x.flatten(0, 1).gather(1, turn_index(context.turn, mask)), 0.0)
 
 
-def turn_returns(reward: PerToken, mask: TokenMask, context: Context, gamma: float) -> PerToken:
+def _turn_returns(reward: PerToken, mask: TokenMask, context: Context, gamma: float) -> PerToken:
     """Returns from each token on, discounted per turn; γ = 0 leaves the rewards of the turn itself."""
     ends = turn_ends(turn_index(context.turn, mask), mask)
     return returns_to_go(reward, mask, gamma=torch.where(ends, gamma, torch.ones_like(reward)))

@@ -163,3 +163,11 @@ def test_a_nul_character_is_refused(world: World, path: str) -> None:
     owner = world.owner()
     assert owner.get(path).status_code == 400
     assert owner.form("/owner/exclusions", {"scope": "item", "name": "a\0b", "reason": "wrong"}).status_code == 400
+
+
+def test_a_nul_character_in_many_lists_is_refused(world: World) -> None:
+    body = '{"rows": [{"prompt": ' + "[" * 700 + '"\\u0000"' + "]" * 700 + "}]}"
+    token, _ = create_token(world.store, world.study.id, NewToken("fuzz", ("add",)))
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    reply = world.client.request("POST", f"{ROOT}/items", content=body, headers=headers)
+    assert reply.status_code == 400

@@ -63,6 +63,7 @@ class CheckpointFolder:
             if not (reason := damage(path)):
                 break
             damaged[path] = reason
+        damaged |= {path: f"{NOTE} cannot be read" for path in checkpoints if path not in damaged and not _note(path)}
         best = self.best()
         if best is not None and best not in damaged and best != path and (reason := damage(best)):
             damaged[best] = reason
