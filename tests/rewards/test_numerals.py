@@ -59,6 +59,32 @@ def value(text: str, mark: Mark = ".") -> Fraction | Parts | None:
         ("1,234,56", None),
         ("1,2,3", 3),
         ("-1,2,3", 3),
+        ("(3,4)", 4),
+        ("[3,4]", 4),
+        ("{1,2}", 2),
+        (r"\{1,2\}", 2),
+        ("[0,5)", 5),
+        ("(-3,4)", 4),
+        ("(1,234)", 1234),
+        ("(3.5)", "3.5"),
+        (r"\boxed{99,50}", "99.5"),
+        # bold and other marks of text
+        ("The answer is **42**.", 42),
+        ("**42** apples", 42),
+        ("**42**, which", 42),
+        ("**x = 42**.", 42),
+        ("**1,234** dollars", 1234),
+        ("**-3**.", -3),
+        ("**10** 5", 5),
+        ("**3 × 10** 5", 5),
+        ("**42**个", 42),
+        ("__42__", 42),
+        ("*42*", 42),
+        (r"\boxed{**42**}", 42),
+        ("$42$", 42),
+        ("~~41~~ 42", 42),
+        ("# 42", 42),
+        ("`42`", 42),
         # fractions and powers
         ("one half is 1/2", "1/2"),
         ("½", "1/2"),
@@ -69,7 +95,12 @@ def value(text: str, mark: Mark = ".") -> Fraction | Parts | None:
         ("1e3", 1000),
         ("1.5e-3", "0.0015"),
         ("3×10⁵", 300_000),
+        ("3 x 10^8", 300_000_000),
+        ("3 * 10 ** 8", 300_000_000),
+        ("12×3", 3),
+        ("12÷3", 3),
         ("10^5", 100_000),
+        ("10**3", 1000),
         ("4²", None),
         ("2^10", None),
         ("2**10", None),
@@ -154,7 +185,7 @@ def test_any_text_is_read_or_not(text: str) -> None:
 
 
 def test_reading_takes_time_in_proportion_to_the_text() -> None:
-    pieces = ["1,", "1 000 ", "^{", r"\sqrt{", r"\frac{1}", "1/", "½ ", "- ", "{}", "x_", "万1", "~", "9"]
+    pieces = ["1,", "1 000 ", "^{", r"\sqrt{", r"\frac{1}", "1/", "½ ", "- ", "{}", "x_", "万1", "~", "9", "**1", "(1,"]
     for piece in pieces:
         started = time.process_time()
         with suppress(TutelageError):  # a number beyond the limit

@@ -14,8 +14,10 @@ read as a whole or not at all, never in part, and the last numeral of a text cou
 A single separator is ambiguous before exactly three digits: `1.234` is 1.234 and `1,234` is 1234, and the reverse with
 the decimal mark ",". What stands around a numeral is its unit and is not read: 42 %, 42 km, $42, 42cm² and 42k are 42.
 A dash between digits separates two numbers (5-3 ends with 3), commas between three or more of at most two digits list
-them (1,2,3 ends with 3). Digits within a name or an index are no numerals (v2, x_{12}). Numerals that are not read:
-powers of other bases (4², 2^{10}), roots, π, ±5, 0x1F, x/2, other arguments of \frac, groups of other sizes.
+them (1,2,3 ends with 3), and so does a single comma in brackets ((3,4) and [3,4] end with 4). The asterisks of bold
+text are not read (**42**), those of a power are (10**3). Digits within a name or an index are no numerals (v2, x_{12}).
+Numerals that are not read: powers of other bases (4², 2^{10}), roots, π, ±5, 0x1F, x/2, other arguments of \frac,
+groups of other sizes.
 """
 
 import re
@@ -71,12 +73,12 @@ def last_number(text: str, mark: Mark = ".") -> Number | Parts | None:
     return _value(last, mark)
 
 
-_LETTER = "A-Za-z\u00c0-\u024f\u0370-\u052f"
+_LETTER = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f"
 """Letters of scripts in which a digit beside a letter is part of a name; in others it may touch a word."""
 _GROUP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _SCALES = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12}
 _SCALES |= {"千": 3, "万": 4, "萬": 4, "億": 8, "亿": 8}
-_TIMES = r"(?:×|·|\*|\\times(?![A-Za-z])|\\cdot(?![A-Za-z]))"
+_TIMES = r"(?:[×·*xX]|\\times(?![A-Za-z])|\\cdot(?![A-Za-z]))"
 _NUMERAL = re.compile(
     rf"""
     (?P<other>
@@ -94,9 +96,10 @@ _NUMERAL = re.compile(
           | (?: (?P<whole>\d{{1,3}})[ ](?=\d+/\d+(?![\d/.,:])) )?
             (?P<body> (?: (?<!\d[ ])\d{{1,3}}(?:[ ]\d{{3}})+(?!\d) | \d+ | (?<![\d.])(?=\.\d) ) (?:[.,:/'_]\d+)* )
             (?: [eE](?P<exponent>[-+]?\d+)(?![0-9{_LETTER}])
-              | [ ]?{_TIMES}[ ]?10[ ]?(?:\^|\*\*)[ ]?\{{?(?P<power>[-+]?\d+)\}}?
-              | (?:\^|\*\*)[ ]?\{{?(?P<raised>[-+]?\d+)\}}?(?!\w)
-              | (?P<unread> (?:\^|\*\*)[ ]?(?:{_GROUP}|\S) | (?:[千万萬億亿]\d+)+[千万萬億亿]? )
+              | [ ]?{_TIMES}[ ]?10(?:[ ]?\^[ ]?|\*\*|[ ]\*\*[ ])\{{?(?P<power>[-+]?\d+)\}}?
+              | (?:\^[ ]?|\*\*)\{{?(?P<raised>[-+]?\d+)\}}?(?!\w)
+              | (?P<unread> \^[ ]?(?:{_GROUP}|\S) | \*\*(?:{_GROUP}|[-+]?[\d({_LETTER}])
+                  | (?:[千万萬億亿]\d+)+[千万萬億亿]? )
               | [ ]?(?P<scale> [千万萬億亿] | (?:hundred|thousand|lakh|million|crore|billion|trillion)(?![A-Za-z]) )
             )?
         )
@@ -113,7 +116,10 @@ def _value(numeral: re.Match[str], mark: Mark) -> Number | Parts | None:
     if parts["unread"] or (parts["raised"] and parts["body"] != "10"):
         return None
     sign, body = -1 if parts["sign"].startswith("-") else 1, parts["body"]
-    if re.fullmatch(r"\d\d?(?:,\d\d?){2,}", body) and not _GROUPED.fullmatch(body):
+    is_list = re.fullmatch(r"\d\d?(?:,\d\d?){2,}", body) or (
+        mark == "." and re.fullmatch(r"\d+,\d+", body) and _is_in_brackets(numeral)
+    )
+    if is_list and not _GROUPED.fullmatch(body):
         sign, body = 1, body.rpartition(",")[2]  # a list, whose sign is that of its first number
     value = _ratio(body, mark)
     if value is None:
@@ -126,6 +132,13 @@ def _value(numeral: re.Match[str], mark: Mark) -> Number | Parts | None:
     if parts["raised"]:
         return Number(Fraction(sign), int(parts["raised"]))
     return Number(sign * value, int(parts["exponent"] or parts["power"] or _SCALES.get(parts["scale"], 0)))
+
+
+def _is_in_brackets(numeral: re.Match[str]) -> bool:
+    """Whether brackets enclose the numeral alone, other than those of a command's argument."""
+    start, end = numeral.span()
+    before, after = numeral.string[max(0, start - 2) : start], numeral.string[end : end + 1]
+    return after in tuple(")]}\\") and re.search(r"[(\[]$|(?<![A-Za-z])\{$", before) is not None
 
 
 _PARTS = re.compile(r"\d+:\d+|\d+([.:/])\d+(?:\1\d+)+")
