@@ -75,6 +75,14 @@ def test_any_of_several_values_counts(rule: NumberMatch | MathMatch, answer: str
     assert rule([completion(answer, answer=wanted)]) == [score]
 
 
+def test_values_of_a_column_without_a_number_are_ignored_unless_all_lack_one() -> None:
+    for wanted in (["42", "forty-two"], {"value": "42", "aliases": ["42", "Forty Two", "9" * 5000]}):
+        assert NumberMatch()([completion("It is 42.", answer=wanted)]) == [1.0]
+        assert NumberMatch()([completion("forty-two", answer=wanted)]) == [0.0]
+    with pytest.raises(TutelageError, match=r"row of prompt p .*'answer'.*forty-two"):
+        NumberMatch()([completion("42", answer=["forty-two", "XLII"])])
+
+
 @for_each(
     [
         ("It is 3 000.", "10 000", 0.0),

@@ -21,9 +21,9 @@ class NumberMatch(ColumnRule):
 
     Numbers are read in the notations of `rewards.numerals` and compared by value: 1,000 is 1000.0, 0.5 is 1/2, 9{,}500
     is 9500; a last number that cannot be read, such as 2^10, is no match. `mark` is the decimal mark where a single
-    separator leaves it open: 1.234 is 1234 with mark=",". `tolerance` is relative to the reference. `pattern` restricts
-    the search to the last match of a regular expression in the completion (its first group, if any), as in
-    r"####\s*(.+)".
+    separator leaves it open: 1.234 is 1234 with mark=",". `tolerance` is relative to the reference. Of several values
+    in the column, those without a number are ignored. `pattern` restricts the search to the last match of a regular
+    expression in the completion (its first group, if any), as in r"####\s*(.+)".
     """
 
     name: ClassVar[str] = "number"
@@ -42,7 +42,7 @@ class NumberMatch(ColumnRule):
         return [float(self._is_right(one)) for one in completions]
 
     def _is_right(self, one: Completion) -> bool:
-        accepted = [self._wanted(text, one) for text in self.accepted(one)]
+        accepted = self._wanted(one)
         last = answered(self.name, one.answer, lambda: self._last(last_match(self.pattern, one.answer) or ""))
         return any(self._equal(last, wanted) for wanted in accepted)
 
@@ -54,13 +54,19 @@ class NumberMatch(ColumnRule):
             return last.is_near(wanted, self.tolerance)
         return last == wanted
 
-    def _wanted(self, text: str, one: Completion) -> Number | Parts:
-        try:
-            wanted = self._last(text)
-        except LimitExceeded as error:
-            raise _unreadable(one, self.column, f"a number of more than {DIGITS} digits") from error
-        if wanted is None:
-            raise _unreadable(one, self.column, "no number that the rule number reads")
+    def _wanted(self, one: Completion) -> list[Number | Parts]:
+        """Numbers of the column, at least one."""
+        wanted: list[Number | Parts] = []
+        lacking = "no number that the rule number reads"
+        for text in self.accepted(one):
+            try:
+                number = self._last(text)
+            except LimitExceeded:
+                lacking = f"a number of more than {DIGITS} digits"
+                continue
+            wanted += [] if number is None else [number]
+        if not wanted:
+            raise _unreadable(one, self.column, lacking)
         return wanted
 
 
