@@ -5,7 +5,7 @@ import json
 import pytest
 from offenders import for_each
 
-from tutelage.data.message_values import framed, prompt_column, turns
+from tutelage.data.message_values import answer, framed, prompt_column, turns
 from tutelage.data.records import Message, Messages, ToolCall, user
 from tutelage.data.row_values import Cells, Unusable
 
@@ -49,6 +49,9 @@ TURNS: list[tuple[object, Message]] = [
     ),
     ({"from": "observation", "value": "22"}, Message("tool", "22")),
     ({"from": "tool", "value": "<tool_response>\n22\n</tool_response>"}, Message("tool", "22")),
+    ({"role": "tool", "content": "", "tool_call_id": "1"}, Message("tool", "", call_id="1")),
+    ({"role": "tool", "content": None}, Message("tool", "")),
+    ({"content": "Rain?", "role": "user"}, ASKED),
 ]
 
 
@@ -84,8 +87,38 @@ def test_text_that_only_looks_like_messages_is_no_users_text() -> None:
     for cell in ("[{'role': 'user', 'content': 'Rain?'}\n {'role': 'assistant'}]", '[{"role": "user", "content": '):
         with pytest.raises(Unusable, match="prompt"):
             prompt_column({"prompt": cell})
-    for text in ("[1, 2] is a list", '{"a": 1}', "[{'price': 3}]"):
-        assert prompt_column({"prompt": text}) == user(text)
+
+
+@for_each(
+    [
+        "[1, 2] is a list",
+        '{"a": 1}',
+        "[{'price': 3}]",
+        '{"value": 42, "unit": "cm"}',
+        '{"role": "admin", "id": 1}',
+        '{"from": "Ann", "to": "Bob"}',
+        '[{"value": 1}, {"value": 2}]',
+        '[{"from": "Ann", "to": "user"}]',
+        '{"content": "hello"} Summarise the JSON above',
+        '{"role": "assistant", "content": "a"}',
+        r'[{"content": "{\"role\": \"user\"}"}]',
+    ]
+)
+def test_json_that_is_no_list_of_messages_is_text(text: str) -> None:
+    assert prompt_column({"prompt": text}) == user(text)
+    assert answer({"completion": text}, "completion") == text
+
+
+def test_calls_in_marks_end_a_text() -> None:
+    """Many calls with text after them once took time exponential in their number."""
+    calls = [f'<tool_call>\n{{"name": "weather", "arguments": {{"day": {day}}}}}\n</tool_call>\n' for day in range(200)]
+    talk = [{"role": "assistant", "content": "Wait.\n" + "".join(calls)}]
+    (message,) = turns({"messages": talk}, "messages")
+    assert message == Message(
+        "assistant", "Wait.", calls=tuple(ToolCall("weather", f'{{"day": {day}}}') for day in range(200))
+    )
+    talk = [{"role": "assistant", "content": "".join(calls) + "Done."}]
+    assert turns({"messages": talk}, "messages") == (Message("assistant", "".join(calls) + "Done."),)
 
 
 WEIGHTS = [

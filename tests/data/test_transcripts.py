@@ -36,6 +36,11 @@ def test_a_text_without_turns_has_no_marks(text: str) -> None:
     assert without_end(text) == text
 
 
+def test_an_empty_system_turn_is_left_out() -> None:
+    turns = "<|system|>\n</s>\n<|user|>\nq</s>\n<|assistant|>\na</s>"
+    assert parse_transcript(turns) == (Message("user", "q"), Message("assistant", "a"))
+
+
 @for_each(["<|im_start|>user\nRain?<|im_end|>\nOops", "<|im_start|>bot\nRain?<|im_end|>\n"])
 def test_text_between_marks_and_unknown_roles_are_refused(text: str) -> None:
     with pytest.raises(Unusable):
@@ -60,6 +65,8 @@ def test_glaive() -> None:
         Message("tool", '{"rain": true}'),
         Message("assistant", "It rains."),
     )
+    gap = "\n" * 20_000
+    assert parse_glaive("", f"USER: a{gap}b\n\n\nASSISTANT: c")[0].content == f"a{gap}b"
     plain = parse_glaive(
         "SYSTEM: You help, with no access to external functions.\n", "USER: Hi\n\n\nASSISTANT: Hello <|endoftext|>"
     )

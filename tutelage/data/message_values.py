@@ -41,13 +41,15 @@ MARKS = ("trainable", "training", "train", "loss")
 
 # Messages ------------------------------------------------------------------------------------------------------------
 
-_LIKE_MESSAGES = re.compile(r"\s*(?:\[\s*)?\{\s*['\"](?:role|content|from|value)['\"]\s*:")
+_LIKE_MESSAGES = re.compile(r"\s*\[\s*\{\s*['\"](?:role|content|from|value)['\"]\s*:")
+_SPEAKER = re.compile(rf"['\"](?:role|from)['\"]\s*:\s*['\"](?:{'|'.join((*ROLES, *CALLERS))})['\"]")
 
 
 def holds_messages(value: object) -> bool:
-    """Whether the cell holds a list of messages, a single one, or the text of either."""
+    """Whether the cell holds a list of messages, a single one, or the text of a list with a speaker that is known. Any
+    other JSON is text, such as the completions of structured output."""
     if isinstance(value, str):
-        return _LIKE_MESSAGES.match(value) is not None
+        return _LIKE_MESSAGES.match(value) is not None and _SPEAKER.search(value) is not None
     return isinstance(value, list) or (isinstance(value, Mapping) and ("role" in value or "from" in value))
 
 
@@ -119,7 +121,7 @@ def _turn(item: object, cells: Cells, column: str, weights: bool) -> Message:
         message = _assistant(turn, message, column, weights)
     if role == "tool":
         message = replace(message, name=optional_text(turn, "name"), call_id=optional_text(turn, "tool_call_id"))
-    if content is None and message.calls:
+    if content is None and (message.calls or role == "tool"):
         content = ""
     if not isinstance(content, str):
         raise Unusable(f"{column} has a turn whose content is {a_type(content)}, not text")

@@ -69,22 +69,27 @@ def _json(value: object, column: str) -> str:
 
 # Calls in texts ------------------------------------------------------------------------------------------------------
 
-_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-_CALLS = re.compile(rf"(?:\s*{_CALL.pattern})+\s*\Z", re.DOTALL)
-_RESULT = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
+_CALL = re.compile(r"<tool_call>\s*(\{(?:(?!</tool_call>).)*\})\s*</tool_call>", re.DOTALL)
+_RESULT = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
 
 
 def split_calls(content: str, column: str) -> tuple[str, tuple[ToolCall, ...]]:
     """(text, calls) of a text that ends with calls in <tool_call> marks (Hermes)."""
-    end = _CALLS.search(content) if "<tool_call>" in content else None
-    if end is None:
+    text, calls = content.rstrip(), list[str]()
+    for match in reversed(list(_CALL.finditer(content))):
+        if match.end() != len(text):
+            break
+        text = content[: match.start()].rstrip()
+        calls.append(match[1])
+    if not calls:
         return content, ()
-    return content[: end.start()], tuple(read_calls(match[1], column)[0] for match in _CALL.finditer(end[0]))
+    return text, tuple(read_calls(call, column)[0] for call in reversed(calls))
 
 
 def results_in(content: str) -> list[str]:
     """Results of tools, each without its <tool_response> marks (Hermes); a text without marks is one result."""
-    return _RESULT.findall(content) if not _RESULT.sub("", content).strip() else [content]
+    results = [result.strip() for result in _RESULT.findall(content)]
+    return results if results and not _RESULT.sub("", content).strip() else [content]
 
 
 def split_schemas(text: str) -> tuple[str, tuple[str, ...]]:

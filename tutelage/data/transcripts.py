@@ -107,7 +107,9 @@ def _parse_template_marks(value: str) -> Messages:
         content, *rest = marks.end.split(body)
         if "".join(rest).strip():
             raise Unusable("the text has something other than turns between a chat template's marks")
-        messages.append(Message(_MARKED_ROLES[speaker], content.strip()))
+        message = Message(_MARKED_ROLES[speaker], content.strip())
+        if message.content or message.role != "system":  # Zephyr's template writes an empty system turn
+            messages.append(message)
     if any(not message.content for message in messages[:-1]):
         raise Unusable("the text has an empty turn between a chat template's marks")
     return tuple(messages)
@@ -115,7 +117,7 @@ def _parse_template_marks(value: str) -> Messages:
 
 # Glaive --------------------------------------------------------------------------------------------------------------
 
-_GLAIVE = re.compile(r"(?:^|\n+)\s*(USER|ASSISTANT|FUNCTION RESPONSE): ")
+_GLAIVE = re.compile(r"(?:\A|\n)[ \t]*(USER|ASSISTANT|FUNCTION RESPONSE): ")
 _GLAIVE_ROLES: Mapping[str, Role] = {"USER": "user", "ASSISTANT": "assistant", "FUNCTION RESPONSE": "tool"}
 _GLAIVE_CALL = re.compile(
     r"<functioncall>\s*\{\"name\":\s*\"([^\"]+)\",\s*\"arguments\":\s*'(.*)'\s*\}\s*\Z", re.DOTALL
