@@ -1,12 +1,16 @@
 """Messages in every notation become the same messages, and what is no message is named."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from offenders import for_each
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.message_values import answer, framed, prompt_column, turns
-from tutelage.data.records import Message, Messages, ToolCall, user
+from tutelage.data.record_files import from_row, to_row
+from tutelage.data.record_formats import named_prompt
+from tutelage.data.records import Message, Messages, Prompt, ToolCall, user
 from tutelage.data.row_values import Cells, Unusable
 
 ASKED, CALL = Message("user", "Rain?"), ToolCall("weather", '{"city": "Rome"}', "1")
@@ -128,6 +132,8 @@ WEIGHTS = [
     ({"trainable": False}, 0.0),
     ({"train": True, "weight": None}, 1.0),
     ({"loss": "false"}, 0.0),
+    ({"loss": 0.53}, 1.0),
+    ({"training": "sft", "train": 0}, 0.0),
 ]
 
 
@@ -138,6 +144,13 @@ def test_marks_of_what_is_learnt(keys: dict[str, object], weight: float) -> None
     cells = Cells(values)
     assert [turn.weight for turn in turns(cells, "messages")] == [1.0]
     assert set(cells.unread()) == {f"messages.{key}" for key, value in keys.items() if value is not None}
+
+
+@for_each([{"thinking": True}, {"reasoning": {"effort": "low"}}, {"loss": 0.53}, {"training": "sft"}])
+def test_keys_of_another_meaning_are_not_read(keys: dict[str, object]) -> None:
+    cells = Cells({"messages": [{"role": "assistant", "content": "So."} | keys]})
+    assert turns(cells, "messages", weights=True) == (Message("assistant", "So."),)
+    assert list(cells.unread()) == [f"messages.{key}" for key in keys]
 
 
 FRAMES: list[tuple[dict[str, object], Messages, Messages]] = [
@@ -162,7 +175,19 @@ def test_system_and_tools_of_a_row_are_of_its_conversation(
     assert framed(values, messages) == whole
 
 
-@for_each([{"tools": "weather"}, {"tools": ["weather"]}, {"tools": [{"description": "x"}]}, {"tools": 3}])
+@for_each([{"tools": "hammer"}, {"tools": ["search"]}, {"functions": {"a": 1}}, {"functions": "none"}, {"tools": 3}])
+def test_tools_of_another_meaning_stay_a_column(values: dict[str, object]) -> None:
+    cells = Cells(values)
+    assert framed(cells, (ASKED,)) == (ASKED,)
+    assert list(cells.unread()) == list(values)
+    prompt = named_prompt(values | {"prompt": "Rain?"})
+    assert prompt.data == values
+    assert from_row(Prompt, to_row(prompt)) == prompt
+    with pytest.raises(TutelageError, match=next(iter(values))):
+        to_row(replace(prompt, messages=(Message("user", "Rain?", tools=(json.dumps(SCHEMA),)),)))
+
+
+@for_each([{"tools": [{"description": "x"}]}, {"tools": '[{"name": '}])
 def test_tools_that_are_no_schemas_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(Unusable, match="tools"):
         framed(values, (ASKED,))

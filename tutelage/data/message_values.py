@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import AssistantTurn, Message, Messages, Role, spoken, user
-from tutelage.data.row_values import Cells, Unusable, encodable, number, optional_text, text, truth
-from tutelage.data.tool_values import read_call, read_calls, read_tools, results_in, split_calls
+from tutelage.data.row_values import Cells, Unusable, cell_if, encodable, is_truth, number, optional_text, text, truth
+from tutelage.data.tool_values import are_schemas, read_call, read_calls, read_tools, results_in, split_calls
 from tutelage.data.transcripts import has_marks, parse_transcript, without_end
 
 ROLES: Mapping[str, Role] = {
@@ -36,8 +36,9 @@ ROLES: Mapping[str, Role] = {
 CALLERS = ("function_call", "tool_call")
 """Roles whose text is a call by the assistant, as JSON."""
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""Keys of a message with its thinking, if they hold text; other values, as of a setting, are not read."""
 MARKS = ("trainable", "training", "train", "loss")
-"""Keys of a message that say whether the assistant learns it; `weight` is a number."""
+"""Keys of a message that say whether the assistant learns it, if they are true or false; `weight` is a number."""
 
 # Messages ------------------------------------------------------------------------------------------------------------
 
@@ -132,18 +133,23 @@ def _turn(item: object, cells: Cells, column: str, weights: bool) -> Message:
 
 def _assistant(turn: Cells, message: Message, column: str, weights: bool) -> Message:
     """The message with its thinking, its calls and its weight."""
-    thinking = next((thought for key in THOUGHTS if (thought := optional_text(turn, key))), message.thinking)
+    thoughts = (encodable(cell_if(turn, key, _is_text) or "", column) for key in THOUGHTS)
+    thinking = next(filter(None, thoughts), message.thinking)
     calls = read_calls(turn.get("tool_calls"), column) if turn.get("tool_calls") else message.calls
     if turn.get("function_call"):
         calls = (*calls, read_call(turn.get("function_call"), column))
     return replace(message, thinking=thinking, calls=calls, weight=_weight(turn, weights))
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 def _weight(turn: Cells, weights: bool) -> float:
     if not weights:
         return 1.0
     weight = number(turn, "weight", 1.0, 0.0)
-    marked = (key for key in MARKS if key in turn and turn.get(key) is not None)
+    marked = [key for key in MARKS if cell_if(turn, key, is_truth) is not None]
     return weight if all(truth(turn, key) for key in marked) else 0.0
 
 
@@ -183,7 +189,7 @@ def framed(values: Values, messages: Messages) -> Messages:
         raise Unusable("the system message is given twice, in a column and in the messages")
     if system and first.role != "system":
         messages = (Message("system", system), *messages)
-    tools = read_tools(next((values[column] for column in TOOLS if values.get(column)), None))
+    tools = read_tools(next(filter(None, (cell_if(values, column, are_schemas) for column in TOOLS)), None))
     if tools and messages and messages[0].role == "system" and "<tools>" in messages[0].content:
         tools = ()  # Hermes: the system message has them already
         if isinstance(values, Cells):

@@ -17,6 +17,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.data.message_values import (
     CONTEXT,
+    TOOLS,
     Ask,
     answer,
     framed,
@@ -30,11 +31,23 @@ from tutelage.data.message_values import (
 from tutelage.data.preference_formats import IMPLICIT, PAIRS, TRAINERS, Pair, labelled_format
 from tutelage.data.published_formats import COMPARISON_FORMATS, HELPSTEER, RATING_FORMATS, ComparisonFormat
 from tutelage.data.readers import Values
-from tutelage.data.records import Demonstration, Messages, Preference, Prompt, Split, UnpairedAnswer, prompt_id, user
+from tutelage.data.records import (
+    Demonstration,
+    Messages,
+    Preference,
+    Prompt,
+    Split,
+    UnpairedAnswer,
+    prompt_id,
+    tools_of,
+    user,
+)
 from tutelage.data.row_values import (
+    Cells,
     LeftOut,
     Unusable,
     holds_half_a_character,
+    is_truth,
     name,
     number,
     optional_text,
@@ -44,6 +57,7 @@ from tutelage.data.row_values import (
 )
 from tutelage.data.table_format import RowFormat
 from tutelage.data.tables import Table
+from tutelage.data.tool_values import are_schemas
 from tutelage.data.transcripts import has_marks, is_transcript, parse_glaive, parse_transcript
 
 FIELDS = ("id", "prompt", "messages", "split", *CONTEXT)
@@ -56,12 +70,15 @@ class NotJson(ValueError):
 
 def own_columns(values: Values, read: Collection[str]) -> dict[str, object]:
     """`Prompt.data` of a row whose format reads the columns `read`. Values without a JSON equivalent become None."""
-    own = (column for column in values if is_own(column, read))
+    cells = values.unmarked if isinstance(values, Cells) else values
+    own = (column for column, value in cells.items() if is_own(column, value, read))
     return {column: json_value(values[column]) if _is_json(values[column]) else None for column in own}
 
 
-def is_own(column: str, read: Collection[str]) -> bool:
-    """Whether a column is kept in `Prompt.data`."""
+def is_own(column: str, value: object, read: Collection[str]) -> bool:
+    """Whether a cell is kept in `Prompt.data`."""
+    if column in TOOLS:
+        return not are_schemas(value)
     return column not in read and column not in FIELDS
 
 
@@ -99,7 +116,12 @@ def _json(value: object) -> object:
 
 def remarks(table: Table, read: Collection[str]) -> tuple[str, ...]:
     """Remarks on the own columns of a prompt file: those kept, and those with values that JSON cannot represent."""
-    own = [column for column in table.columns if is_own(column, read)]
+    own = [
+        column
+        for column in table.columns
+        if is_own(column, None, read)
+        or (column in TOOLS and any(is_own(column, row.values.get(column), read) for row in table.rows))
+    ]
     sentences = [f"own columns, for rewards: {', '.join(own)}"] if own else []
     lost: dict[str, list[str]] = {column: [] for column in own}
     for row in table.rows if own else ():
@@ -124,7 +146,12 @@ def _is_json(value: object) -> bool:
 
 def columns_of(prompt: Prompt) -> Mapping[str, object]:
     """Own columns of a prompt, to be written next to its fields. Raises TutelageError if a name is a field's."""
-    collide = [name for name in prompt.data if name in FIELDS]
+    tools = TOOLS if tools_of(prompt.messages) else ()
+    collide = [
+        name
+        for name, value in prompt.data.items()
+        if name in tools or (name in FIELDS and not is_own(name, value, FIELDS))
+    ]
     if collide:
         raise TutelageError(
             f"The data of prompt {prompt.id!r} has the name {collide[0]!r}, which is a field of a prompt in its file; "
@@ -209,11 +236,7 @@ ANSWERED: tuple[RowFormat[Demonstration], ...] = (
 
 
 def _has_truth(values: Values) -> bool:
-    try:
-        truth(values, "label")
-    except Unusable:
-        return False
-    return True
+    return is_truth(values["label"])
 
 
 UNPAIRED: tuple[RowFormat[UnpairedAnswer], ...] = (

@@ -6,7 +6,7 @@ do not: columns, and keys of the objects in them.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tutelage.base.nouns import counted
@@ -58,6 +58,11 @@ class Cells(Mapping[str, object]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    @property
+    def unmarked(self) -> Values:
+        """The cells, without a memory of which are read."""
+        return self._values
 
     def within(self, column: str, value: Values) -> "Cells":
         """Cells of an object in a column."""
@@ -130,6 +135,12 @@ def is_provenance(name: str) -> bool:
     return last in PROVENANCE or last.endswith("_id")
 
 
+def cell_if(values: Values, column: str, test: Callable[[object], bool]) -> Any:
+    """The cell if it passes the test, otherwise None. A cell that does not is not counted as read."""
+    value = (values.unmarked if isinstance(values, Cells) else values).get(column)
+    return values.get(column) if test(value) else None
+
+
 def text(values: Values, column: str) -> str:
     """Non-blank text, unchanged."""
     value = optional_text(values, column)
@@ -194,10 +205,17 @@ def _with_point(value: str, column: str) -> str:
 def truth(values: Values, column: str) -> bool:
     """true/false, 1/0, or either as text (csv)."""
     value = values.get(column)
-    word = str(value).strip().lower()
-    if isinstance(value, bool | int | float | str) and word in ("true", "1", "1.0", "false", "0", "0.0"):
-        return word in ("true", "1", "1.0")
-    raise Unusable(f"{column} is neither true nor false")
+    if not is_truth(value):
+        raise Unusable(f"{column} is neither true nor false")
+    return str(value).strip().lower() in _TRUE
+
+
+_TRUE, _FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
+
+
+def is_truth(value: object) -> bool:
+    """Whether `truth` reads the value."""
+    return isinstance(value, bool | int | float | str) and str(value).strip().lower() in (*_TRUE, *_FALSE)
 
 
 def name(values: Values, column: str) -> str:

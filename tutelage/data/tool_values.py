@@ -30,6 +30,20 @@ def read_call(value: object, column: str) -> ToolCall:
     return ToolCall(name, _json(arguments, column), key if isinstance(key, str) else "" if key is None else str(key))
 
 
+_SCHEMAS = re.compile(r"\s*(?:\[\s*(?:[{\]]|\"\s*\{)|null\s*\Z|\Z)")
+
+
+def are_schemas(value: object) -> bool:
+    """Whether a cell lists schemas of tools, or offers none: a list of objects or its JSON text. Other values, such as
+    the name of a tool, have another meaning."""
+    if isinstance(value, str):
+        return _SCHEMAS.match(value) is not None
+    return value is None or (
+        isinstance(value, list)
+        and all(isinstance(item, Mapping) or (isinstance(item, str) and item.lstrip()[:1] == "{") for item in value)
+    )
+
+
 def read_tools(value: object) -> tuple[str, ...]:
     """JSON schemas of tools in the form {"type": "function", "function": {"name": …}}: a list, or its JSON text. The
     schema of a function alone is put into this form."""
