@@ -276,6 +276,18 @@ def test_a_template_writes_the_date_of_the_run() -> None:
     assert f"{datetime.date.today():%d %b %Y}" in render_prompt(TALK, tokenizer)
 
 
+def test_a_conversation_with_tools_takes_the_template_for_tools() -> None:
+    dated_text = "{{ strftime_now('%Y') }}\n"
+    tokenizer = byte_level(TOOLS)
+    for of_tools in (TOOLS, dated_text + TOOLS):
+        tokenizer.chat_template = {"default": dated_text + CHATML, "tool_use": of_tools}
+        with dated(datetime.date(2024, 2, 29)):
+            shown = render_prompt((QUESTION,), tokenizer)
+            assert "weather" in shown
+            assert shown.startswith("2024") == (of_tools != TOOLS)
+            assert render_prompt(user("Rain?"), tokenizer).startswith("2024\n<|im_start|>user")
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_an_empty_response_is_its_end_token(name: str) -> None:
     response = encode(TALK[1:], "", ALL[name])[1]
@@ -303,6 +315,12 @@ def test_special_tokens_typed_by_people_stay_text(name: str) -> None:
         assert control == [token for token in plain if token < len(SPECIAL)]
     assert tokenizer.decode(typed[0]).count(TYPED) == 3
     assert decode_response(typed[1], tokenizer, end_token_ids(tokenizer)) == TYPED
+
+
+@pytest.mark.parametrize("text", ["\\ufdd0", "\\ufdd00\\ufdd1"])
+def test_escapes_typed_by_people_stay_text(text: str) -> None:
+    prompt, _ = encode(user(text), None, WITH_TEMPLATE["chatml"])
+    assert text in WITH_TEMPLATE["chatml"].decode(prompt)
 
 
 def test_tokens_added_later_are_known() -> None:

@@ -15,6 +15,7 @@ from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data import tables
+from tutelage.data.formats import load_demonstrations
 from tutelage.data.readers import TableRow
 from tutelage.data.tables import is_rows, name_rows, parse_hub_name, read_table, table_of
 
@@ -139,6 +140,18 @@ def test_a_large_file_is_parsed_row_by_row_and_reads_the_same(
     assert [row.where for row in table.rows] == ["line 1", "line 2", "line 6", "line 7"]
     assert (table.broken, table.columns) == (whole.broken, whole.columns)
     assert table.sample(2).rows == (whole.rows[0], whole.rows[2])
+
+
+def test_cells_below_an_empty_name_are_columns(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "a.csv", b"prompt,completion,\nq,a,5\nr,b,\ns,c\nt,d,5,6\n"))
+    assert [dict(row.values) for row in table.rows] == [
+        {"prompt": "q", "completion": "a", "Unnamed: 2": "5"},
+        {"prompt": "r", "completion": "b"},
+        {"prompt": "s", "completion": "c"},
+    ]
+    assert [row.where for row in table.broken] == ["line 5"]
+    loaded = load_demonstrations(tmp_path / "a.csv")
+    assert any("Unnamed: 2" in note for note in loaded.notes)
 
 
 def test_csv_rows_of_another_width_are_named(tmp_path: Path) -> None:

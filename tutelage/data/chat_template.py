@@ -84,7 +84,7 @@ def dated(day: datetime.date) -> Iterator[None]:
 def apply_template(conversation: list[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> str:
     """The text that the chat template writes for a conversation. The date that templates ask for is that of the run
     (see `dated`). Raises TutelageError, with the conversation, if the template refuses it."""
-    options |= dated_template(tokenizer)
+    options |= dated_template(tokenizer, tools="tools" in options)
     options.setdefault("enable_thinking", False)  # for templates that otherwise leave room for a chain of thought
     try:
         return tokenizer.apply_chat_template(conversation, tokenize=False, **options)
@@ -96,11 +96,13 @@ def apply_template(conversation: list[dict[str, Any]], tokenizer: Tokenizer, **o
         ) from error
 
 
-def dated_template(tokenizer: Tokenizer) -> dict[str, str]:
+def dated_template(tokenizer: Tokenizer, *, tools: bool = False) -> dict[str, str]:
     """The template as an option of `apply_chat_template` if it asks for the date, with the date in place of the calls.
+    Of several named ones it is `tool_use` for a conversation with tools, if there is one, and otherwise `default`.
     Raises TutelageError for a call whose format is not a literal."""
     named = tokenizer.chat_template
-    template = named.get("default") if isinstance(named, dict) else named
+    name = "tool_use" if tools and isinstance(named, dict) and "tool_use" in named else "default"
+    template = named.get(name) if isinstance(named, dict) else named
     if not (isinstance(template, str) and "strftime_now" in template):
         return {}
     now = datetime.datetime.combine(_DAYS[-1], datetime.time()) if _DAYS else datetime.datetime.now()

@@ -132,6 +132,10 @@ def _ending_ids(ending: str, tokenizer: Tokenizer) -> list[int]:
     return [plain_end_id(tokenizer)] if at is None else ids[: at + 1]
 
 
+_ESCAPED = re.compile(r"\\ufdd0\d+\\ufdd1")
+"""A hidden token (see `_Guard`) as JSON escapes it."""
+
+
 class _Guard:
     """Protects special tokens in user text from being parsed as such.
 
@@ -171,7 +175,7 @@ class _Guard:
         return ids if last is not None and last.special else [*ids, plain_end_id(self.tokenizer)]
 
     def encode(self, rendered: str) -> list[int]:
-        if "\\ufdd0" in rendered:
+        if self.hidden and _ESCAPED.search(rendered):
             raise TutelageError(
                 f"The chat template escapes characters of tools, so that {self.hidden[0]!r} in them cannot be kept "
                 "from being read as a special token; remove it from the data."

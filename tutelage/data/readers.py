@@ -203,7 +203,7 @@ def _json_rows(items: list[object]) -> Iterator[TableRow | BrokenRow]:
 
 def has_lines_of_json(name: str, content: bytes) -> bool:
     """Whether the file has one object per line, by its name and its first line."""
-    return kind_of(name) in (".jsonl", ".ndjson") and _is_object(content.partition(b"\n")[0])
+    return kind_of(name) in (".jsonl", ".ndjson") and _is_object(content[: content.find(b"\n") + 1 or None])
 
 
 def _is_object(line: bytes) -> bool:
@@ -251,14 +251,15 @@ def _read_csv(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
     separator = declared[1] if declared else _separator(name, rest)
     reader = csv.reader(io.StringIO(rest, newline=""), delimiter=separator, strict=True)
     header: list[str] = []
+    width = 0
     before = 1 if declared else 0
     start = 1 + before
     try:
         for cells in reader:
             if any(cells) and not header:
-                header = _header(name, cells)
+                header, width = _header(name, cells), len(cells)
             elif any(cells):
-                yield _csv_row(RowPlace("line", start), header, cells)
+                yield _csv_row(RowPlace("line", start), header, cells, width)
             start = reader.line_num + 1 + before
     except csv.Error as error:
         raise TutelageError(
@@ -292,11 +293,14 @@ def _header(name: str, cells: list[str]) -> list[str]:
     return names
 
 
-def _csv_row(where: RowPlace, header: list[str], cells: list[str]) -> TableRow | BrokenRow:
+def _csv_row(where: RowPlace, header: list[str], cells: list[str], width: int) -> TableRow | BrokenRow:
     """Row of cells, without empty ones, which csv cannot distinguish from missing values.
 
-    Empty cells after the last column are ignored, and ="007", a spreadsheet's notation of a text, is 007."""
+    Empty cells after the last column are ignored, and ="007", a spreadsheet's notation of a text, is 007. Other cells
+    after it that are below an empty name, up to the header's `width`, are columns named as by pandas ("Unnamed: 2")."""
     cells = cells if len(cells) == len(header) else [*cells[: len(header)], *_without_empty_end(cells[len(header) :])]
+    if len(header) < len(cells) <= width:
+        header = [*header, *(f"Unnamed: {number}" for number in range(len(header), len(cells)))]
     if len(cells) != len(header):
         reason = counted(
             "%(count)s cell instead of %(wanted)s",

@@ -200,7 +200,7 @@ def table_of(name: str, content: bytes, *, most: int | None = None) -> Table:
         content = _unpack(name, content, most)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and kind != ".parquet":
         content = _from_utf16(name, content)
-    if not content.strip():
+    if not content or content.isspace():
         raise TutelageError(Sentence("%(name)s is empty.", name=name))
     _refuse_other_kinds(name, content, kind)
     if len(content) > MOST_IN_MEMORY and has_lines_of_json(name, content):
