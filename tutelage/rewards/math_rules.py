@@ -12,6 +12,11 @@ from tutelage.rewards.reward import Completion
 from tutelage.rewards.rules import ColumnRule
 from tutelage.rewards.sandbox import LimitExceeded, answered, compiled, last_match
 
+ROUNDING = 1e-6
+"""Relative tolerance of numbers of which one is no whole number, unless the rule has another."""
+
+_PROSE = re.compile(r"[^\W\d_]{3,}(?<!sin)(?<!cos)(?<!tan)(?<!log)(?<!exp)(?<!sqrt)|[\n#:$]|\de[+-]?\d", re.IGNORECASE)
+"""What a bare formula does not have: words, lines, marks such as `####`, times, and 1e5, which LaTeX reads as 1·e·5."""
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed")
 
 
@@ -29,12 +34,12 @@ class NumberMatch(ColumnRule):
     name: ClassVar[str] = "number"
     sandboxed: ClassVar[bool] = True
     pattern: str = ""
-    tolerance: float = 1e-6
+    tolerance: float | None = None
     mark: Mark = "."
 
     def __post_init__(self) -> None:
         compiled(self.pattern)
-        if not 0 <= self.tolerance < 1:
+        if self.tolerance is not None and not 0 <= self.tolerance < 1:
             raise TutelageError(f"The tolerance of numbers is {self.tolerance:g}; set 0 (exact) or a small share.")
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
@@ -51,7 +56,9 @@ class NumberMatch(ColumnRule):
 
     def _equal(self, last: Number | Parts | None, wanted: Number | Parts) -> bool:
         if isinstance(last, Number) and isinstance(wanted, Number):
-            return last.is_near(wanted, self.tolerance)
+            if self.tolerance is None and last.is_whole() and wanted.is_whole():
+                return last == wanted
+            return last.is_near(wanted, ROUNDING if self.tolerance is None else self.tolerance)
         return last == wanted
 
     def _wanted(self, one: Completion) -> list[Number | Parts]:
@@ -91,7 +98,8 @@ class MathMatch(ColumnRule):
         wanted = {text: self._expression(text, one) for text, one in rows.items()}
 
         def equals(expression: str, one: Completion) -> bool:
-            return answered(self.name, one.answer, lambda: formulas.equal(expression, one.answer)) or False
+            readings = dict.fromkeys((one.answer, _delimited(one.answer)))
+            return answered(self.name, one.answer, lambda: any(formulas.equal(expression, x) for x in readings)) or False
 
         def is_right(one: Completion) -> bool:
             return any(equals(wanted[text], one) for text in self.accepted(one))
@@ -99,9 +107,8 @@ class MathMatch(ColumnRule):
         return [float(is_right(one)) for one in completions]
 
     def _expression(self, text: str, one: Completion) -> str:
-        """Text of a column with delimiters added to bare LaTeX."""
-        bare = "\\" in text and not _DELIMITED.search(text)
-        expression = f"${text}$" if bare else text
+        """Text of a column with delimiters added to a bare formula, of which math-verify reads the last number alone."""
+        expression = _delimited(text)
         try:
             readable = _formulas().readable(expression)
         except LimitExceeded as error:
@@ -109,6 +116,12 @@ class MathMatch(ColumnRule):
         if not readable:
             raise _unreadable(one, self.column, "nothing that math-verify reads")
         return expression
+
+
+def _delimited(text: str) -> str:
+    """Text with delimiters added to a bare formula."""
+    bare = text and not _DELIMITED.search(text) and ("\\" in text or not _PROSE.search(text))
+    return f"${text}$" if bare else text
 
 
 def _formulas() -> ModuleType:

@@ -42,6 +42,10 @@ class Number:
     ratio: Fraction
     exponent: int = 0
 
+    def is_whole(self) -> bool:
+        """Whether it is written as a whole number, without a power of ten."""
+        return not self.exponent and self.ratio.denominator == 1
+
     def is_near(self, wanted: "Number", tolerance: float) -> bool:
         """|self − wanted| ≤ tolerance · |wanted|, exactly."""
         if not self.ratio or not wanted.ratio:

@@ -105,7 +105,7 @@ def read_votes(path: str, columns: VoteFileColumns, *, keep_rejected: bool = Fal
         table = _of_other_tools(table, columns, left_out, notes, keep_rejected)
     complete = _joined(list(_complete_rows(table, columns, left_out)), notes)
     rows = _last_votes(complete, left_out)
-    _refuse_unusable(rows, table, columns)
+    _refuse_unusable(rows, table, columns, left_out)
     notes = [*(f"{_places(where)} left out: {reason}" for reason, where in left_out.items()), *notes]
     answers = _known_answers(rows, notes)
     choices, ordered = _in_order(ordered_names({row.choice for row in rows} | set(answers.values())), columns)
@@ -253,10 +253,14 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _refuse_unusable(rows: list[_Row], table: Table, columns: VoteFileColumns) -> None:
+def _refuse_unusable(
+    rows: list[_Row], table: Table, columns: VoteFileColumns, left_out: Mapping[str, list[str]]
+) -> None:
     if not rows:
+        reasons = "".join(f" {_places(where)} left out: {reason}." for reason, where in left_out.items())
         raise TutelageError(
-            f"No row of {table.source} has a value in each of {columns.item}, {columns.rater} and {columns.choice}."
+            f"No row of {table.source} is a vote, with text or a number in each of {columns.item}, {columns.rater} and "
+            f"{columns.choice}.{reasons}"
         )
     choices = {row.choice for row in rows}
     if len(choices) > _MOST_CHOICES:

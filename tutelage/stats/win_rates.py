@@ -62,7 +62,7 @@ def scored_win_rate(first: Sequence[float], second: Sequence[float], prompts: Se
     win_rate, win_rate_ci, wins, ties, losses, n, prompts.
     """
     a, b = np.asarray(first, float), np.asarray(second, float)
-    outcome = np.where(a > b, 1.0, np.where(a < b, 0.0, 0.5))
+    outcome = np.select((a > b, a < b, a == b), (1.0, 0.0, 0.5), np.nan)  # nan is no tie: refused by check_outcomes
     rate = win_rate(outcome, prompts)
     return {
         "win_rate": rate.value,

@@ -44,7 +44,7 @@ class Fuzz:
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.random = world, random.Random(seed)
         self.words = {route.path + route.method: words_of(route) for route in ROUTES}
-        token, _ = create_token(world.store, world.study.id, NewToken("fuzz", tuple(RIGHTS)))
+        _, token = create_token(world.store, world.study.id, NewToken("fuzz", tuple(RIGHTS)))
         self.token = token
         self.browsers = dict[str, Browser]()
 
@@ -167,7 +167,7 @@ def test_a_nul_character_is_refused(world: World, path: str) -> None:
 
 def test_a_nul_character_in_many_lists_is_refused(world: World) -> None:
     body = '{"rows": [{"prompt": ' + "[" * 700 + '"\\u0000"' + "]" * 700 + "}]}"
-    token, _ = create_token(world.store, world.study.id, NewToken("fuzz", ("add",)))
+    _, token = create_token(world.store, world.study.id, NewToken("fuzz", ("add",)))
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
     reply = world.client.request("POST", f"{ROOT}/items", content=body, headers=headers)
     assert reply.status_code == 400

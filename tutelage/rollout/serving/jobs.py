@@ -1,5 +1,6 @@
 """Jobs of the worker: completions, decoded together, and log-probabilities of prompts."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
@@ -236,7 +237,7 @@ def _with_top(
             logp = own.gather(-1, drawn[:, None]).squeeze(-1)
         values, tokens = (x.tolist() for x in own.topk(min(most, own.shape[-1]), -1))
         likeliest = [
-            dict(zip(ids[:top], each[:top], strict=True))
+            {token: value for token, value in zip(ids[:top], each[:top], strict=True) if value > -math.inf}
             for ids, each, top in zip(tokens, values, (top or 0 for top in tops), strict=True)
         ]
     columns = zip(drawn.tolist(), logp.tolist(), likeliest, strict=True)
