@@ -88,6 +88,21 @@ def test_the_header_says_what_separates_the_columns(tmp_path: Path, mark: str) -
     ]
 
 
+def test_lone_quotation_marks_of_a_tsv_are_text(tmp_path: Path) -> None:
+    content = 'a\tb\n"Yes" is fine\tr1\n"Yes\tr2\n"two\nlines"\t"""no"""\n"No\tr3\nx\t5" disc\ny\t"\n'
+    table = read_table(write(tmp_path, "a.tsv", content.encode()))
+    assert [tuple(row.values.values()) for row in table.rows] == [
+        ('"Yes" is fine', "r1"),
+        ('"Yes', "r2"),
+        ("two\nlines", '"no"'),
+        ('"No', "r3"),
+        ("x", '5" disc'),
+        ("y", '"'),
+    ]
+    assert [row.where for row in table.rows] == [f"line {line}" for line in (2, 3, 4, 6, 7, 8)]
+    assert table.broken == ()
+
+
 @pytest.mark.parametrize("name", [name for name in WRITTEN if not name.endswith(".parquet")])
 def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path, name: str) -> None:
     content = WRITTEN[name] if name.endswith((".csv", ".tsv")) else WRITTEN[name].replace(b"\n", b"\r\n")

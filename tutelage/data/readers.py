@@ -249,6 +249,8 @@ def _read_csv(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
     declared = _SEPARATOR.match(text)
     rest = text[declared.end() :] if declared else text
     separator = declared[1] if declared else _separator(name, rest)
+    if kind_of(name) == ".tsv":
+        rest = _TSV_CELL.sub(_quoted, rest)
     reader = csv.reader(io.StringIO(rest, newline=""), delimiter=separator, strict=True)
     header: list[str] = []
     width = 0
@@ -269,6 +271,15 @@ def _read_csv(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
                 line=str(start),
             )
         ) from error
+
+
+_TSV_CELL = re.compile(r'(?<![^\t\r\n])(?:"(?:[^"]|"")*+"(?![^\t\r\n])|"[^\t\r\n]*)')
+"""Cell of a .tsv file that begins with a quotation mark: wholly quoted, or a text with marks of its own."""
+
+
+def _quoted(cell: re.Match[str]) -> str:
+    is_quoted = re.fullmatch(r'"(?:[^"]|"")*"', cell[0])
+    return cell[0] if is_quoted else '"' + cell[0].replace('"', '""') + '"'
 
 
 _SEPARATOR = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
