@@ -158,6 +158,47 @@ def test_a_response_is_decoded_to_what_was_encoded(name: str) -> None:
     check()
 
 
+LLAMA_2 = (
+    "{% if messages[0].role == 'system' %}{% set turns = messages[1:] %}{% set system = messages[0].content %}"
+    "{% else %}{% set turns = messages %}{% set system = false %}{% endif %}{% for m in turns %}"
+    "{% if loop.first and system %}{% set said = '<<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n' + m.content %}"
+    "{% else %}{% set said = m.content %}{% endif %}"
+    "{% if m.role == 'user' %}<s>[INST] {{ said.strip() }} [/INST]{% else %} {{ said.strip() }} </s>{% endif %}"
+    "{% endfor %}"
+)
+MISTRAL = (
+    "{% if messages[0].role == 'system' %}{% set turns = messages[1:] %}{% set system = messages[0].content %}"
+    "{% else %}{% set turns = messages %}{% endif %}<s>{% for m in turns %}{% if m.role == 'user' %}[INST] "
+    "{% if loop.last and system is defined %}{{ system }}\n\n{% endif %}{{ m.content }}[/INST]"
+    "{% else %} {{ m.content | trim }}</s>{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "response"),
+    [
+        (
+            LLAMA_2,
+            "<s>[INST] <<SYS>>\n Be brief.\n<</SYS>>\n\n Rain? [/INST] Water. </s><s>[INST] And snow? [/INST]",
+            " Frozen. </s>",
+        ),
+        (MISTRAL, "<s>[INST]  Rain? [/INST] Water.</s>[INST]  Be brief.\n\nAnd snow? [/INST]", " Frozen.</s>"),
+    ],
+)
+def test_templates_that_move_the_system_text_or_strip_turns(template: str, prompt: str, response: str) -> None:
+    talk = (
+        Message("system", " Be brief."),
+        Message("user", " Rain? "),
+        Message("assistant", " Water.\n"),
+        Message("user", "And snow? "),
+    )
+    tokenizer = byte_level(template)
+    asked, answered = encode(talk, "Frozen.", tokenizer)
+    assert tokenizer.decode(asked) == prompt
+    assert tokenizer.decode(answered) == response
+    assert asked == encode(talk, None, tokenizer)[0]
+
+
 @pytest.mark.parametrize("name", ["chatml", "trimmed", "start"])
 def test_prompt_and_response_are_what_the_template_writes(name: str) -> None:
     """Between control tokens nothing can merge, so tokenising apart changes nothing; only the newline after the end

@@ -172,6 +172,18 @@ def _check_turns(messages: Messages, text: str) -> None:
         )
 
 
+def writes_turns(messages: Messages, tokenizer: Tokenizer) -> bool:
+    """Whether the text of every turn of a conversation is in what `encode` makes of it: always without a chat
+    template."""
+    if not (messages and has_template(tokenizer)):
+        return True
+    try:
+        _check_turns(messages, render_turns(messages, tokenizer, add_generation_prompt=False))
+    except TutelageError:
+        return False
+    return True
+
+
 @lru_cache(maxsize=1)
 def _remark_thoughts() -> None:
     log.info("The chat template leaves out the thoughts (<think>) of earlier turns, so they are in no prompt.")

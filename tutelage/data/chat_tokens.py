@@ -70,6 +70,8 @@ def _encode_through_template(
 def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:
     """(template text after the prompt up to the end of the response, template text after the response)."""
     whole = _answered(conversation, answer, tokenizer)
+    if not whole.startswith(prompt) and len(conversation) > 1 and conversation[0].role == "system":
+        prompt, whole = _without_system(conversation, answer, tokenizer) or (prompt, whole)
     if not whole.startswith(prompt) and (begun := opening(tokenizer).strip()):
         raise TutelageError(
             f"The chat template begins the answer in the prompt with {begun}, and the answer {excerpt(answer)} does "
@@ -79,6 +81,17 @@ def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: T
     if answer.strip() not in body:
         raise _changed(answer)
     return body, ending
+
+
+def _without_system(conversation: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str] | None:
+    """(prompt, answered conversation) without the system message, if the one begins with the other. Mistral's templates
+    write the system text before the last user turn, and not at all once it is answered; the response is the same."""
+    try:
+        prompt = render_turns(conversation[1:], tokenizer, add_generation_prompt=True)
+        whole = _answered(conversation[1:], answer, tokenizer)
+    except TutelageError:
+        return None
+    return (prompt, whole) if whole.startswith(prompt) else None
 
 
 def _answered(conversation: Messages, answer: str, tokenizer: Tokenizer) -> str:

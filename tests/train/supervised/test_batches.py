@@ -77,6 +77,22 @@ def test_only_rows_that_may_be_cut_are_encoded_beforehand(tiny_model, monkeypatc
     assert encoded == ["Night.", "So " * 400, "<b>Now</b>"]
 
 
+@pytest.mark.parametrize(
+    "change", ["m.content | replace('Late', 'Soon')", "raise_exception('no') if 'Late' in m.content else m.content"]
+)
+def test_a_row_that_a_template_changes_is_refused_before_training(tiny_model, monkeypatch, change):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
+    tokenizer.chat_template = CHATML.replace("m.content", change)
+    monkeypatch.setattr(batches, "MOST_IN_MEMORY", 3)
+    texts = ("Night.", "Day.", "Late.", "Yes.")
+    for records in (
+        [Demonstration(TALK, text) for text in texts],
+        [Demonstration((*TALK[:3], Message("user", text)), "So.") for text in texts],
+    ):
+        with pytest.raises(TutelageError, match=r"Late|no"):
+            encode_demonstrations(records, tokenizer, 1024)
+
+
 def test_a_batch_of_data_that_a_template_was_applied_to_is_refused(tiny_model):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
     records = [Demonstration((), f"Q {n} {tokenizer.eos_token}") for n in range(3)]
