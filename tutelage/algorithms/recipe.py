@@ -240,8 +240,7 @@ def prepare(
     """
     if scored.turn is not None and bool((scored.mask[:, 1:] & ~scored.mask[:, :-1]).any()):
         raise TutelageError("A row has masked tokens between its turns; rows hold the tokens of the policy alone.")
-    norm = score_norm_bound(scored.logp)
-    context = Context(ids=scored.ids, max_length=max_length, score_norm=norm, turn=scored.turn)
+    context = Context(ids=scored.ids, max_length=max_length, score_norm=score_norm_bound(scored.logp), turn=scored.turn)
     shaped, shaping = _shaped(recipe, scored, context, state.shaping)
     state = replace(state, shaping=shaping)
     metrics = _describe(scored, shaped, state)

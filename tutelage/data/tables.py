@@ -23,18 +23,8 @@ from typing import Any
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
-from tutelage.data.readers import (
-    READERS,
-    BrokenRow,
-    RowPlace,
-    TableRow,
-    has_lines_of_json,
-    kind_of,
-    lines_of_json,
-    most_unfolded,
-    read_parquet,
-    too_large,
-)
+from tutelage.data.parquet import most_unfolded, read_parquet, too_large
+from tutelage.data.readers import TEXT_READERS, BrokenRow, RowPlace, TableRow, has_lines_of_json, kind_of, lines_of_json
 
 _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]%+:-]+))?")
 
@@ -70,6 +60,7 @@ def read_hub(source: str) -> Iterator[TableRow]:
         yield TableRow(RowPlace("row", number), values)
 
 
+READERS = (*TEXT_READERS, ".parquet")
 READS = f"{', '.join(READERS)} (.gz)"
 """Supported file extensions; each may be followed by .gz."""
 
@@ -190,7 +181,7 @@ def read_table(source: str | Path) -> Table:
 
 def table_of(name: str, content: bytes, *, most: int | None = None) -> Table:
     """Rows of a file with this name and content; the name determines the format, and is used in messages. A compressed
-    file may unfold to `most` bytes, by default `readers.most_unfolded`.
+    file may unfold to `most` bytes, by default `parquet.most_unfolded`.
 
     Raises TutelageError, with a `Sentence`, for the problems of a file listed at `read_table`.
     """
@@ -207,7 +198,7 @@ def table_of(name: str, content: bytes, *, most: int | None = None) -> Table:
         rows, broken, columns = lines_of_json(name, content)
         if rows:
             return Table(name, rows, broken, columns)
-    return _table(name, read_parquet(name, content, most) if kind == ".parquet" else READERS[kind](name, content))
+    return _table(name, read_parquet(name, content, most) if kind == ".parquet" else TEXT_READERS[kind](name, content))
 
 
 def _check_kind(name: str) -> str:
