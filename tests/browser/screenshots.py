@@ -180,7 +180,7 @@ def sent(page: Page, site: Site) -> None:
     page.wait_for_selector("#outcome")
     for word, meaning in (("1", "a"), ("2", "b")):
         page.get_by_label(f"Meaning of {word}").select_option(f"{word}={meaning}")
-    page.click("text=Check again")
+    page.click("text=Look again")
     page.wait_for_selector("text=4 votes by 3 raters")
     page.evaluate("(command) => { document.querySelector('#command').value = command; }", IMPORT_COMMAND)
 

@@ -213,7 +213,7 @@ def test_votes_from_a_file_are_mapped_looked_at_and_imported(site: Site, visit: 
     expect(page.locator("#outcome")).to_have_text("0 votes by 0 raters (0 of them new) on 0 items.")
     for word, meaning in (("1", "a"), ("2", "b")):
         page.get_by_label(f"Meaning of {word}").select_option(f"{word}={meaning}")
-    page.click("text=Check again")
+    page.click("text=Look again")
     expect(page.locator("#outcome")).to_have_text("2 votes by 2 raters (2 of them new) on 2 items.")
     expect(page.locator("main")).to_contain_text("<i>hello</i>")
     assert faults(page) == []

@@ -154,8 +154,8 @@ def test_names_that_are_the_same_are_joined_and_the_last_vote_counts(tmp_path):
     path.write_text("\n".join(map(json.dumps, objects)))
     found = read_votes(str(path), COLUMNS)
     assert told(found.votes) == [
-        ("q1", "Jos\u00e9", "b"), ("q1", "Ann", "a"), ("q2", "Ann", "a"), ("Q2", "Ann", "a"), ("q2", "Bo", "true"),
-        ("3", "7", "a"),
+        ("q1", "Jos\u00e9", "b"), ("q1", "Ann", "A"), ("q2", "Ann", "A"), ("Q2", "Ann", "A"), ("q2", "Bo", "true"),
+        ("3", "7", "A"),
     ]  # fmt: skip
     notes = "\n".join(found.notes)
     for spelling in (r"'Jose\u0301'", "'ann'", r"'a\u200b'", r"'A'"):

@@ -100,7 +100,9 @@ WAITS = {"tolist": 1, "nonzero": 1}
 
 PACKED = WAITS | {"tolist": 2, "__bool__": 1, "__int__": 1, "__getitem__": 5, "unique_dim": 1}
 """With the lengths of the rows, which prompts are equal, and the layout of the packed sequence."""
-engines = pytest.mark.parametrize(("engine", "expected"), [("plain", WAITS), ("gpu", PACKED)])
+ALIGNED = WAITS | {"__int__": 1}
+"""With the length of the longest row."""
+engines = pytest.mark.parametrize(("engine", "expected"), [("plain", ALIGNED), ("gpu", PACKED)])
 
 
 @engines

@@ -9,10 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 import math_verify
-from sympy import Expr
+from sympy import Expr  # type: ignore[import-untyped]
 
 from tutelage.rewards.sandbox import limited
-
 
 SMALL = 1e-3
 """Below it, six decimals are too few to tell numbers apart."""
@@ -57,7 +56,6 @@ def _far(one: Any, other: Any) -> bool:
         return False
     scales = (1, 100, 0.01) if max(abs(first), abs(second)) >= SMALL else (1,)  # math-verify takes 9 for 9 %
     return all(abs(first - by * second) > SMALL * max(abs(first), abs(second)) for by in scales)
-
 
 
 def _plain(text: str) -> str:

@@ -99,7 +99,9 @@ class MathMatch(ColumnRule):
 
         def equals(expression: str, one: Completion) -> bool:
             readings = dict.fromkeys((one.answer, _delimited(one.answer)))
-            return answered(self.name, one.answer, lambda: any(formulas.equal(expression, x) for x in readings)) or False
+            return (
+                answered(self.name, one.answer, lambda: any(formulas.equal(expression, x) for x in readings)) or False
+            )
 
         def is_right(one: Completion) -> bool:
             return any(equals(wanted[text], one) for text in self.accepted(one))
@@ -107,7 +109,7 @@ class MathMatch(ColumnRule):
         return [float(is_right(one)) for one in completions]
 
     def _expression(self, text: str, one: Completion) -> str:
-        """Text of a column with delimiters added to a bare formula, of which math-verify reads the last number alone."""
+        """Text of a column with delimiters added to a bare formula: math-verify would read its last number alone."""
         expression = _delimited(text)
         try:
             readable = _formulas().readable(expression)

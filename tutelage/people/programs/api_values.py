@@ -214,11 +214,11 @@ class ItemQuery(PageQuery):
         Meta(description="open: needs more answers; done: complete; disagreed: has votes for both sides."),
     ] = ""
     pool: Literal["", "production", "gold", "training"] = ""
-    round: Annotated[int, Meta(ge=1)] | None = None
+    round: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
 
 Since: TypeAlias = Annotated[
-    int, Meta(ge=0, description="Number of a judgement: only later ones, in order of arrival.")
+    int, Meta(ge=0, le=2**63 - 1, description="Number of a judgement: only later ones, in order of arrival.")
 ]
 Redact: TypeAlias = Annotated[
     bool, Meta(description="Replace apparent personal data in texts by people, as `collect export --redact` does.")

@@ -28,7 +28,7 @@ class CredentialValue:
 class Revocation:
     """The number of the grant to revoke."""
 
-    number: int
+    number: Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
