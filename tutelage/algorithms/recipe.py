@@ -116,8 +116,7 @@ def state_metrics(recipe: Choices, state: RecipeState) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for slot in ("shaping", "advantage", "penalty", "surrogate"):
-        piece = getattr(recipe, slot)
-        metrics = getattr(piece, "metrics", None)
+        metrics = getattr(piece := getattr(recipe, slot), "metrics", None)
         for name, value in metrics(getattr(state, slot)).items() if callable(metrics) else ():
             if not isinstance(value, int | float):
                 raise TutelageError(
@@ -374,23 +373,18 @@ def _shaped(recipe: Recipe, scored: ScoredRollout, context: Context, state: Stat
 def _differs(recipe: Recipe, scored: ScoredRollout, shaped: PerRow) -> RowMask:
     """The rows of prompts whose completions differ in their shaped score; with turns, those of prompts to which an
     advantage over groups gives a Ψ other than 0. Bool[B]"""
-    if scored.turn is not None and "group" in traits(recipe.advantage).needs:
-        reward = _rewards(scored, shaped)
-        inputs = reward, scored.mask, None, scored.group, Context(ids=scored.ids, turn=scored.turn)
-        (psi, _), _ = apply(recipe.advantage, *inputs, state=init(recipe.advantage))
-        differs = (psi != 0).reshape(-1, scored.group * psi.shape[1]).any(1)
-    else:
+    if scored.turn is None or "group" not in traits(recipe.advantage).needs:
         scores = shaped.reshape(-1, scored.group)
-        differs = scores.amax(1) > scores.amin(1)
-    return differs.repeat_interleave(scored.group)
+        return (scores.amax(1) > scores.amin(1)).repeat_interleave(scored.group)
+    inputs = _rewards(scored, shaped), scored.mask, None, scored.group, Context(ids=scored.ids, turn=scored.turn)
+    (psi, _), _ = apply(recipe.advantage, *inputs, state=init(recipe.advantage))
+    return (psi != 0).reshape(-1, scored.group * psi.shape[1]).any(1).repeat_interleave(scored.group)
 
 
 def _rewards(scored: ScoredRollout, shaped: PerRow) -> PerToken:
     """The shaped score on the last token, and the rewards of turns. Float[B, R]"""
-    reward = at_last_token(shaped, scored.mask)
-    if scored.turn_reward is None:
-        return reward
-    return torch.where(scored.mask, reward + scored.turn_reward, 0.0)
+    turns = 0.0 if scored.turn_reward is None else torch.where(scored.mask, scored.turn_reward, 0.0)
+    return at_last_token(shaped, scored.mask) + turns
 
 
 def _describe(scored: ScoredRollout, shaped: PerRow, state: RecipeState) -> dict[str, Scalar | float]:
