@@ -112,7 +112,7 @@ def test_its_labels_are_those_of_one_accuracy_each_where_raters_have_one():
     generator = np.random.default_rng(1)
     votes, truth = draw(coins(generator.beta(6, 2.5, size=40)), [0.5, 0.5], items=400, votes_per_item=5, seed=2)
     one, other = (fit_model(name, votes).posterior for name in ("ordinal", "coin"))
-    assert (one.argmax(axis=1) == other.argmax(axis=1)).mean() > 0.97
+    assert (one.argmax(axis=1) == other.argmax(axis=1)).mean() > 0.95
     assert right(one, truth).mean() > right(other, truth).mean() - 0.01
 
 
@@ -144,7 +144,7 @@ def test_what_raters_and_items_share_is_recovered():
     votes, truth = design.simulate(5)
     found = fit_model("ordinal", votes)
     label = found.posterior.argmax(axis=1)
-    assert (label == truth).mean() > right(majority(votes), truth).mean() + 0.05
+    assert (label == truth).mean() > right(majority(votes), truth).mean() + 0.03
     assert found.posterior.max(axis=1).mean() == pytest.approx((label == truth).mean(), abs=0.04)
     assert ((found.low <= found.accuracy) & (found.accuracy <= found.high)).all()
     chance = found.chance(votes.item[:50], votes.rater[:50])
