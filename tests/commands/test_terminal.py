@@ -74,7 +74,7 @@ class Loop:
     label: str = "x"
     total: int = 1
     index: int = 0
-    learner: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(version=1))
+    learner: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(version=1, step=1))
     show: tuple[str, ...] = ()
     monitor: Monitor = field(default_factory=Monitor)
 
