@@ -64,6 +64,11 @@ class Cells(Mapping[str, object]):
         """The cells, without a memory of which are read."""
         return self._values
 
+    @property
+    def read_columns(self) -> frozenset[str]:
+        """Names of the cells that were read, or looked for."""
+        return frozenset(self._read)
+
     def within(self, column: str, value: Values) -> "Cells":
         """Cells of an object in a column."""
         cells = Cells(value)

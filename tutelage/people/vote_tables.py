@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from tutelage.base.errors import TutelageError
 from tutelage.data.readers import RowPlace, TableRow
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
-from tutelage.data.row_values import Unusable
+from tutelage.data.row_values import Cells, Unusable
 from tutelage.data.tables import Table
 from tutelage.data.vote_rows import (
     cell_text,
@@ -253,9 +253,9 @@ class _VoteReader:
 
     def _content(self, values: Mapping[str, object]) -> Answer:
         """The answer of a row for kinds of questions other than pairs."""
-        cells = _ReadCells(values)
+        cells = Cells(values)
         meaning = self.kind.read(cells, self.screen)
-        self.content_columns |= cells.names
+        self.content_columns |= cells.read_columns
         if meaning is None:
             raise Unusable(Sentence("columns of its kind are missing"))
         if meaning.content:
@@ -307,18 +307,6 @@ class _VoteReader:
                 places = tuple(place for _, some in others for place in some)[:SHOWN]
                 reasons[like] = (sum(count for count, _ in others), places)
         return reasons
-
-
-class _ReadCells(dict[str, object]):
-    """Cells of a row; `names` are those that were read."""
-
-    def __init__(self, values: Mapping[str, object]) -> None:
-        super().__init__(values)
-        self.names: set[str] = set()
-
-    def get(self, name: str, default: object = None) -> object:
-        self.names.add(name)
-        return super().get(name, default)
 
 
 def _is_conversation(text: str) -> bool:
