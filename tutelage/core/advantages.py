@@ -54,7 +54,7 @@ class TotalReturn:
     per_response: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _discounts(self, gamma=self.gamma)
+        check_discounts(self, gamma=self.gamma)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -85,7 +85,7 @@ class RewardToGo:
     whiten: bool = False
 
     def __post_init__(self) -> None:
-        _discounts(self, gamma=self.gamma)
+        check_discounts(self, gamma=self.gamma)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -114,7 +114,7 @@ class ValueBaseline:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __post_init__(self) -> None:
-        _discounts(self, gamma=self.gamma)
+        check_discounts(self, gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -157,7 +157,7 @@ class Gae:
 
     def __post_init__(self) -> None:
         lam = None if isinstance(self.lam, LengthAdaptive) else self.lam
-        _discounts(self, gamma=self.gamma, lam=lam, value_lam=self.value_lam)
+        check_discounts(self, gamma=self.gamma, lam=lam, value_lam=self.value_lam)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -187,7 +187,7 @@ class TemporalDifference:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __post_init__(self) -> None:
-        _discounts(self, gamma=self.gamma)
+        check_discounts(self, gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -210,7 +210,7 @@ class NStep:
     def __post_init__(self) -> None:
         if self.n < 1:
             raise ValueError(f"NStep: n must be at least 1, not {self.n}.")
-        _discounts(self, gamma=self.gamma)
+        check_discounts(self, gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -233,7 +233,7 @@ class ActionValue:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __post_init__(self) -> None:
-        _discounts(self, gamma=self.gamma)
+        check_discounts(self, gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -248,7 +248,8 @@ def _required(value: PerToken | None, piece: object) -> PerToken:
     return value
 
 
-def _discounts(piece: object, **rates: float | None) -> None:
+def check_discounts(piece: object, **rates: float | None) -> None:
+    """Raise ValueError for a rate of a piece that is not in [0, 1]; None is valid."""
     for name, rate in rates.items():
         if rate is not None and not 0 <= rate <= 1:
             raise ValueError(f"{type(piece).__name__}: {name} must be in [0, 1], not {rate}.")

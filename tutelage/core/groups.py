@@ -101,9 +101,11 @@ def by_group(reward: PerToken, mask: TokenMask, group: int) -> Float[Tensor, "P 
 
     Raises ValueError if the rows do not form groups of two or more.
     """
-    total = torch.where(mask, reward, 0.0).sum(-1)
-    if group < 2 or len(total) % group:
-        raise ValueError(
-            f"{counted(len(total), 'row', 'does')} not fall into groups of {group} with something to compare."
-        )
-    return total.reshape(-1, group)
+    check_groups(len(reward), group)
+    return torch.where(mask, reward, 0.0).sum(-1).reshape(-1, group)
+
+
+def check_groups(rows: int, group: int) -> None:
+    """Raise ValueError if so many rows do not form groups of two or more."""
+    if group < 2 or rows % group:
+        raise ValueError(f"{counted(rows, 'row', 'does')} not fall into groups of {group} with something to compare.")

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tutelage.base.nouns import counted
-from tutelage.core.advantages import Psi
+from tutelage.core.advantages import Psi, check_discounts
+from tutelage.core.groups import check_groups
 from tutelage.core.pieces import NOTHING, Context
 from tutelage.core.returns import returns_to_go, turn_ends, turn_index
 from tutelage.core.shapes import PerToken, TokenMask
@@ -41,7 +41,7 @@ class TurnGroup:
     needs: ClassVar[frozenset[str]] = frozenset({"group"})
 
     def __post_init__(self) -> None:
-        _is_discount(self, self.gamma)
+        check_discounts(self, gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -66,7 +66,7 @@ class TurnRewardGroup:
     needs: ClassVar[frozenset[str]] = frozenset({"group"})
 
     def __post_init__(self) -> None:
-        _is_discount(self, self.gamma)
+        check_discounts(self, gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -106,8 +106,7 @@ def by_turn(
 
     Raises ValueError if the rows do not form groups of two or more.
     """
-    if group < 2 or len(x) % group:
-        raise ValueError(f"{counted(len(x), 'row', 'does')} not fall into groups of {group} with something to compare.")
+    check_groups(len(x), group)
     turn = turn_index(context.turn, mask)
     first = mask & torch.nn.functional.pad(turn_ends(turn, mask)[:, :-1], (1, 0), value=True)
     rows, columns = first.nonzero(as_tuple=True)
@@ -127,8 +126,3 @@ def _turn_returns(reward: PerToken, mask: TokenMask, context: Context, gamma: fl
     """Returns from each token on, discounted per turn; γ = 0 leaves the rewards of the turn itself."""
     ends = turn_ends(turn_index(context.turn, mask), mask)
     return returns_to_go(reward, mask, gamma=torch.where(ends, gamma, torch.ones_like(reward)))
-
-
-def _is_discount(piece: object, gamma: float) -> None:
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"{type(piece).__name__}: gamma must be in [0, 1], not {gamma}.")

@@ -7,13 +7,13 @@ over 7^G groups, so bias and noise are exact; nothing is trained.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tutelage.core.advantages import Advantage, Gae
@@ -109,7 +109,7 @@ def going_on(reward: float, chance: float = 0.3) -> Game:
 
 def moments(game: Game, name: str, group: int) -> tuple[Float[Tensor, " 9"], float]:
     """Mean of a group's gradient, and the trace of its covariance, over all groups of `group` episodes."""
-    rows = torch.tensor(list(product(range(7), repeat=group)))
+    rows = _groups(group)
     chance = game.probability[rows].prod(1)
     flat = rows.flatten()
     value = game.values if name.endswith(EXACT) else torch.zeros(7, 2, dtype=chance.dtype)
@@ -117,6 +117,12 @@ def moments(game: Game, name: str, group: int) -> tuple[Float[Tensor, " 9"], flo
     gradients = torch.einsum("et,etd->ed", psi, game.score_functions[flat]).reshape(*rows.shape, -1).mean(1)
     mean = chance @ gradients
     return mean, float(chance @ (gradients**2).sum(1) - (mean**2).sum())
+
+
+@cache
+def _groups(size: int) -> Int[Tensor, "N G"]:
+    """All groups of episodes, by index."""
+    return torch.tensor(list(product(range(7), repeat=size)))
 
 
 def cells(setting: ExperimentSetting[CreditSize]) -> list[Cell]:
