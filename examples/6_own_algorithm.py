@@ -14,15 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tutelage.algorithms.recipe import (
-    Observation,
-    Recipe,
-    after_update,
-    initial_state,
-    kl_reference,
-    objective,
-    prepare,
-)
+from tutelage.algorithms.recipe import Observation, Recipe, kl_reference, objective, prepare
+from tutelage.algorithms.recipe_state import after_update, initial_state
 from tutelage.core.advantages import TotalReturn
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.pieces import Context

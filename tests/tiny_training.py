@@ -3,7 +3,8 @@
 import torch
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import initial_state, needs_divergence, needs_entropy
+from tutelage.algorithms.recipe import needs_divergence, needs_entropy
+from tutelage.algorithms.recipe_state import initial_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base import config
 from tutelage.core.rows import EncodedRow

@@ -13,7 +13,8 @@ import torch
 
 from algorithms.batches import scored_for
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import Observation, after_update, initial_state, prepare, restored_state
+from tutelage.algorithms.recipe import Observation, prepare
+from tutelage.algorithms.recipe_state import after_update, initial_state, restored_state
 from tutelage.algorithms.registry import RECIPES, recipe_named
 
 DOCS = Path(__file__).parents[2] / "docs" / "algorithms"

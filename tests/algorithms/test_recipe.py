@@ -15,11 +15,8 @@ from tutelage.algorithms.recipe import (
     Observation,
     Penalty,
     Recipe,
-    RecipeState,
-    after_update,
     critic_loss,
     critic_only,
-    initial_state,
     live_rows,
     needs_divergence,
     needs_entropy,
@@ -28,9 +25,8 @@ from tutelage.algorithms.recipe import (
     needs_values,
     objective,
     prepare,
-    restored_state,
-    state_metrics,
 )
+from tutelage.algorithms.recipe_state import RecipeState, after_update, initial_state, restored_state, state_metrics
 from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
 from tutelage.core.advantages import Gae, RewardToGo, TotalReturn

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import Recipe, initial_state, prepare, restored_state
+from tutelage.algorithms.recipe import Recipe, prepare
+from tutelage.algorithms.recipe_state import initial_state, restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.core.advantages import TotalReturn
 from tutelage.core.pieces import Context

@@ -25,7 +25,8 @@ from tabular import (
 from torch import Tensor
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import Recipe, initial_state, needs_divergence, objective, prepare
+from tutelage.algorithms.recipe import Recipe, needs_divergence, objective, prepare
+from tutelage.algorithms.recipe_state import initial_state
 from tutelage.algorithms.registry import RECIPES
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.kl import exact_divergence

@@ -11,7 +11,8 @@ from simple_goal import LIMIT, expected, low_tokens
 from tiers import EVERY_RECIPE, long_except
 from tiny_training import World, assert_identical, passes, policy_of, recipe_of, snapshot
 
-from tutelage.algorithms.recipe import GradientSteps, critic_only, initial_state, needs_greedy, needs_kl_old
+from tutelage.algorithms.recipe import GradientSteps, critic_only, needs_greedy, needs_kl_old
+from tutelage.algorithms.recipe_state import initial_state
 from tutelage.algorithms.registry import RECIPES
 
 TOLD = {

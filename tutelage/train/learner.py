@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tutelage.algorithms.recipe import RecipeState
+from tutelage.algorithms.recipe_state import RecipeState
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted

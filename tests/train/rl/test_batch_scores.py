@@ -9,7 +9,8 @@ from compilers import needs_compiler
 from simple_goal import low_tokens
 from tiny_training import World, policy_of, recipe_of
 
-from tutelage.algorithms.recipe import initial_state, objective, prepare
+from tutelage.algorithms.recipe import objective, prepare
+from tutelage.algorithms.recipe_state import initial_state
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.reduce import token_weights

@@ -5,7 +5,8 @@ import torch
 from simple_goal import low_tokens, share_of_low
 from tiny_training import World, assert_close, assert_identical, policy_of, recipe_of, snapshot
 
-from tutelage.algorithms.recipe import initial_state, zero_gradient_rows
+from tutelage.algorithms.recipe import zero_gradient_rows
+from tutelage.algorithms.recipe_state import initial_state
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.composite import WeightedReward
 from tutelage.rollout.generator import prompt_tokens

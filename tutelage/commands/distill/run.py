@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import GradientSteps, Recipe, needs_divergence, remarks, restored_state
+from tutelage.algorithms.recipe import GradientSteps, Recipe, needs_divergence, remarks
+from tutelage.algorithms.recipe_state import restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted

@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import NaturalStep, Recipe, remarks, restored_state
+from tutelage.algorithms.recipe import NaturalStep, Recipe, remarks
+from tutelage.algorithms.recipe_state import restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow

@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import Recipe, restored_state
+from tutelage.algorithms.recipe import Recipe
+from tutelage.algorithms.recipe_state import restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base import config
 from tutelage.commands.terminal import follow

@@ -3,18 +3,8 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from tutelage.algorithms.recipe import (
-    GradientSteps,
-    Observation,
-    Recipe,
-    RecipeState,
-    after_update,
-    critic_only,
-    initial_state,
-    kl_reference,
-    prepare,
-    state_metrics,
-)
+from tutelage.algorithms.recipe import GradientSteps, Observation, Recipe, critic_only, kl_reference, prepare
+from tutelage.algorithms.recipe_state import RecipeState, after_update, initial_state, state_metrics
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.rewards.reward import Reward

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from tutelage.algorithms.recipe import NaturalStep, RecipeState, critic_only, objective
+from tutelage.algorithms.recipe import NaturalStep, critic_only, objective
+from tutelage.algorithms.recipe_state import RecipeState
 from tutelage.core.batch import Batch, Rows
 from tutelage.core.kl import exact_kl
 from tutelage.core.natural import LineSearchResult, line_search, natural_direction

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
-from tutelage.algorithms.recipe import Recipe, RecipeState, live_rows, needs_greedy
+from tutelage.algorithms.recipe import Recipe, live_rows, needs_greedy
+from tutelage.algorithms.recipe_state import RecipeState
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted

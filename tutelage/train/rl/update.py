@@ -11,7 +11,6 @@ from torch import Tensor
 
 from tutelage.algorithms.recipe import (
     GradientSteps,
-    RecipeState,
     clipped_tokens,
     critic_loss,
     critic_only,
@@ -19,6 +18,7 @@ from tutelage.algorithms.recipe import (
     objective,
     zero_gradient_rows,
 )
+from tutelage.algorithms.recipe_state import RecipeState
 from tutelage.core.batch import Batch, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
