@@ -116,9 +116,9 @@ def exact_divergence(
     logp, ref_logp = torch.log_softmax(logits, -1), torch.log_softmax(ref_logits, -1)
     if mixture == 0.0:
         return _kl(ref_logp, logp)
-    never = logp.isneginf() & ref_logp.isneginf()  # logaddexp has no derivative there
+    impossible = logp.isneginf() & ref_logp.isneginf()  # logaddexp has no derivative there
     part, ref_part = logp + math.log1p(-mixture), ref_logp + math.log(mixture)
-    log_m = torch.logaddexp(part.masked_fill(never, 0.0), ref_part.masked_fill(never, 0.0))
+    log_m = torch.logaddexp(part.masked_fill(impossible, 0.0), ref_part.masked_fill(impossible, 0.0))
     return mixture * _kl(ref_logp, log_m) + (1.0 - mixture) * _kl(logp, log_m)
 
 
