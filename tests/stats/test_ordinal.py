@@ -109,11 +109,17 @@ def test_it_is_the_one_coin_model_without_spread_and_magnitudes():
 
 
 def test_its_labels_are_those_of_one_accuracy_each_where_raters_have_one():
-    generator = np.random.default_rng(1)
-    votes, truth = draw(coins(generator.beta(6, 2.5, size=40)), [0.5, 0.5], items=400, votes_per_item=5, seed=2)
-    one, other = (fit_model(name, votes).posterior for name in ("ordinal", "coin"))
-    assert (one.argmax(axis=1) == other.argmax(axis=1)).mean() > 0.95
-    assert right(one, truth).mean() > right(other, truth).mean() - 0.01
+    """Over 1,600 items; where the two differ for 3 % of them, their shares of right labels have a standard error of
+    .004 between them."""
+    same, gain = [], []
+    for seed in range(4):
+        generator = np.random.default_rng(seed)
+        votes, truth = draw(coins(generator.beta(6, 2.5, size=40)), [0.5, 0.5], items=400, votes_per_item=5, seed=seed)
+        one, other = (fit_model(name, votes).posterior for name in ("ordinal", "coin"))
+        same.append((one.argmax(axis=1) == other.argmax(axis=1)).mean())
+        gain.append((right(one, truth) - right(other, truth)).mean())
+    assert np.mean(same) > 0.95
+    assert np.mean(gain) > -0.013
 
 
 def test_the_reverse_order_of_the_classes_gives_the_reverse():

@@ -87,19 +87,19 @@ def same_gradients(got, expected):
 def reading(monkeypatch):
     """The number of tokens of each forward pass through a trunk."""
     counts = []
-    line, padded = states.packed_states, PlainEngine._padded
+    line, aligned = states.packed_states, PlainEngine._aligned
 
     def counted_line(model, tokens, positions):
         counts.append(len(tokens))
         return line(model, tokens, positions)
 
-    def counted_padded(engine, rows):
-        out = padded(engine, rows)
+    def counted_aligned(engine, rows):
+        out = aligned(engine, rows)
         counts.append(out.shape[0] * out.shape[1])
         return out
 
     monkeypatch.setattr(states, "packed_states", counted_line)
-    monkeypatch.setattr(PlainEngine, "_padded", counted_padded)
+    monkeypatch.setattr(PlainEngine, "_aligned", counted_aligned)
     return counts
 
 

@@ -54,9 +54,14 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
         for path in (ROOT / "tutelage").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    pages = {
+        f"tutelage/{path.relative_to(ROOT)}"
+        for path in (ROOT / "docs").rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc") and ROOT / "docs" / "site" not in path.parents
+    }
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("tutelage/")}
-    assert packed == here
+    assert packed == here | pages
     needed = {"templates/rate.html", "templates/owner/overview.html", "static/rate.js", "static/rate.css"}
     assert {f"tutelage/people/web/{name}" for name in needed} <= packed
 
