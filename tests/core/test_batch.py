@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from tutelage.core.batch import Rollout
+from tutelage.core.batch import Branches, Rollout, Rows, stacked
 from tutelage.core.pieces import NOTHING, Context
-from tutelage.core.rows import EncodedRow, collate, left_aligned, positions, with_end
+from tutelage.core.rows import EncodedRow, by_shared_tokens, collate, left_aligned, positions, shares, with_end
 
 
 def rollout() -> Rollout:
@@ -94,3 +94,58 @@ def test_left_aligned_rows_have_each_token_in_the_column_of_its_position() -> No
     mask = torch.cat([rows.prompt_mask, rows.mask], 1)
     padded = torch.cat([rows.prompt, rows.response], 1)
     assert torch.equal(tokens.gather(1, positions(mask))[mask], padded[mask])
+
+
+def episodes() -> tuple[Rows, Branches]:
+    """Three episodes: one context with text that was read between two turns, two contexts, and a single turn."""
+    texts = [([1, 2], [5, 6, 90, 91, 7]), ([3], [8, 9]), ([3, 92], [9, 93, 10]), ([4], [11])]
+    contexts = collate([EncodedRow(tuple(p), tuple(r)) for p, r in texts], 0, torch.device("cpu"))
+    sampled = contexts.mask & (contexts.response < 90)
+    sampled[2, 0] = False  # a token of the first context, which the second repeats
+    rows = [EncodedRow((1, 2), (5, 6, 7)), EncodedRow((3,), (8, 9, 10)), EncodedRow((4,), (11,))]
+    branches = Branches(contexts, sampled, torch.tensor([0, 1, 1, 2]))
+    return replace(collate(rows, 0, torch.device("cpu")), branches=branches), branches
+
+
+def tokens_of(rows: Rows) -> list[list[int]]:
+    """The tokens at the places of each row, in order."""
+    found: list[list[int]] = [[] for _ in range(len(rows))]
+    owner = torch.arange(len(rows)) if rows.branches is None else rows.branches.episode
+    for row, column in zip(*(x.tolist() for x in rows.places), strict=True):
+        found[int(owner[row])].append(int(rows.contexts.response[row, column]))
+    return found
+
+
+def test_the_places_of_episodes_are_their_sampled_tokens_in_any_selection() -> None:
+    rows, _ = episodes()
+    own = [row[mask].tolist() for row, mask in zip(rows.response, rows.mask, strict=True)]
+    assert tokens_of(rows) == own == [[5, 6, 7], [8, 9, 10], [11]]
+    for index in ([2, 0], [1], [1, 1, 2], []):
+        some = rows.rows(torch.tensor(index, dtype=torch.long)).trimmed()
+        assert tokens_of(some) == [own[i] for i in index]
+        assert some.lengths().tolist() == [rows.lengths().tolist()[i] for i in index]
+    assert rows.lengths().tolist() == [7, 3 + 5, 2]
+    assert rows.rows(torch.tensor([False, True, False])).branches.contexts.prompt_mask.sum(1).tolist() == [1, 2]
+
+
+def test_rows_without_branches_join_those_with_some_as_their_own_contexts() -> None:
+    rows, branches = episodes()
+    plain = collate([EncodedRow((6,), (12, 13))], 0, torch.device("cpu"))
+    joined = Branches.joined([rows, plain, rows])
+    whole = stacked(rows, plain, rows)
+    assert tokens_of(replace(whole, branches=joined)) == [*tokens_of(rows), [12, 13], *tokens_of(rows)]
+    assert Branches.joined([plain, plain]) is None
+    last = branches.last(3)
+    assert [row[mask].tolist() for row, mask in zip(last.response, last.mask, strict=True)] == [
+        [5, 6, 90, 91, 7],
+        [9, 93, 10],
+        [11],
+    ]
+
+
+def test_an_episode_costs_the_tokens_of_its_contexts() -> None:
+    """Each prompt once, and the completion of every context."""
+    rows, _ = episodes()
+    costs = [[(share.prompt_tokens, share.own_tokens) for share in item] for item in shares(rows)]
+    assert costs == [[(2, 5)], [(1, 2), (2, 3)], [(1, 1)]]
+    assert sorted(i for part in by_shared_tokens(shares(rows), 8) for i in part.tolist()) == [0, 1, 2]

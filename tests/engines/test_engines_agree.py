@@ -1,6 +1,7 @@
 """The reference engine and the CPU engine compute the same on every family of models, with and without adapters."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import tiny
@@ -8,6 +9,7 @@ import torch
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.core.batch import Branches
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.choose import engine_for
 from tutelage.engines.interface import PromptTokens
@@ -53,16 +55,16 @@ def stir_adapters(model):
 
 
 def gradients(policy, rows):
-    """Log-probabilities, entropies and values, and the gradient of an uneven sum of them."""
+    """Log-probabilities, entropies and values of all tokens, and the gradient of an uneven sum of them."""
     head = torch.nn.Linear(policy.width, 1, bias=False)
     torch.nn.init.constant_(head.weight, 0.1)
     for parameter in policy.parameters():
         parameter.grad = None
     scores = policy.scores(rows, temperature=0.7, entropy=True, value_head=head)
-    uneven = torch.linspace(0.5, 2.0, rows.mask.numel()).view(rows.mask.shape)
-    policy.backward((uneven * (scores.logp + 0.3 * scores.entropy + 0.1 * scores.value)).sum())
-    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in policy.parameters()]
-    return [scores.logp, scores.entropy, scores.value], found
+    columns = [x[rows.mask] for x in (scores.logp, scores.entropy, scores.value)]
+    uneven = torch.linspace(0.5, 2.0, len(columns[0]))
+    policy.backward((uneven * (columns[0] + 0.3 * columns[1] + 0.1 * columns[2])).sum())
+    return columns, [torch.zeros_like(p) if p.grad is None else p.grad for p in policy.parameters()]
 
 
 @pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
@@ -155,3 +157,42 @@ def test_the_environment_replaces_auto_and_nothing_else(tiny_model, monkeypatch)
     monkeypatch.setenv("TUTELAGE_ENGINE", "fast")
     with pytest.raises(TutelageError, match=r"TUTELAGE_ENGINE is 'fast'.*auto, plain, cpu or gpu"):
         name_of("auto")
+
+
+def episodes():
+    """Two prompts with two episodes each: text that was read stands between the turns, and one has two contexts."""
+    texts = [
+        ((40, 41, 42), (7, 8, 90, 91, 92, 9), (0, 1, 5)),
+        ((40, 41, 42), (10, 11), (0, 1)),
+        ((40, 41, 42, 93), (11, 94, 12, 95, 13), (2, 4)),
+        ((50,), (14,), (0,)),
+        ((50,), (96, 97, 15, 16), (2, 3)),
+    ]
+    contexts = collate([EncodedRow(prompt, rest) for prompt, rest, _ in texts], 1, CPU)
+    sampled = torch.zeros_like(contexts.mask)
+    for row, (*_, columns) in enumerate(texts):
+        sampled[row, list(columns)] = True
+    branches = Branches(contexts, sampled, torch.tensor([0, 1, 1, 2, 3]))
+    own = [[texts[c][1][i] for c in which for i in texts[c][2]] for which in ([0], [1, 2], [3], [4])]
+    prompts = [(40, 41, 42)] * 2 + [(50,)] * 2
+    rows = collate([EncodedRow(p, tuple(o)) for p, o in zip(prompts, own, strict=True)], 1, CPU)
+    alone = [EncodedRow(p + r[:i], (r[i],)) for p, r, columns in texts for i in columns]
+    return replace(rows, branches=branches), collate(alone, 1, CPU)
+
+
+@pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
+def test_tokens_of_episodes_are_scored_as_each_alone_after_what_was_read(pair, rank):
+    rows, alone = episodes()
+    for policy in pair(rank):
+        expected, expected_gradients = gradients(policy, alone)
+        for engine_packs in (False, True) if policy.engine.name == "plain" else (None,):
+            if engine_packs is not None:
+                policy.engine.packs = engine_packs
+            found, found_gradients = gradients(policy, rows)
+            for a, b in zip(found, expected, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+            largest = max(float(g.abs().max()) for g in expected_gradients)
+            for a, b in zip(found_gradients, expected_gradients, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5 * largest)
+        parts = [i for part in policy.split(rows, 12) for i in part.tolist()]
+        assert sorted(parts) == [0, 1, 2, 3]

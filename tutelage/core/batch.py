@@ -4,8 +4,13 @@ B rows = P prompts × G samples, row b belongs to prompt b // G; Q prompt tokens
 on the left, completions on the right, and `mask` is true up to and including the end token. Every per-token tensor is
 [B, R], and `x[b, t]` belongs to completion token t *given the prompt and response[:t]*: its log-probability, the value
 of the state before it, the reward on it. Termination is explicit and never inferred from the ids of pad or end tokens.
+
+A row may be an episode of several turns. Its R columns are the tokens that the policy sampled, turn after turn, without
+gaps, and all per-token tensors are [B, R] as ever. What the policy read between its turns is in `branches` alone, which
+only models see: the tokens of the rows as contexts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -27,19 +32,29 @@ class Rows:
     response: Int[Tensor, "B R"]  # right-padded
     mask: TokenMask  # true up to and including the end token
     owner: Int[Tensor, " B"] | None = None  # rank that must compute each row; None if any may
+    branches: "Branches | None" = None  # contexts of the tokens; None if each row is its own
 
     def __len__(self) -> int:
         return self.prompt.shape[0]
+
+    @property
+    def contexts(self) -> "Rows":
+        """The rows that a model reads to score the tokens: the branches, or these rows without any."""
+        return self if self.branches is None else self.branches.contexts
 
     def rows(self, index: Index) -> Self:
         """The rows at `index` (Int[b] or Bool[B]) of every per-row field."""
         if index.dtype == torch.bool:
             index = index.nonzero().squeeze(1)
-        return self._map(lambda x: x[index.to(x.device)], lambda x: tuple(x[i] for i in index.tolist() if x))
+        return self._map(
+            lambda x: x[index.to(x.device)],
+            lambda x: tuple(x[i] for i in index.tolist() if x),
+            lambda branches: branches.of(index),
+        )
 
     def to(self, device: torch.device | str) -> Self:
         """The same rows on another device."""
-        return self._map(lambda x: x.to(device), lambda x: x)
+        return self._map(lambda x: x.to(device), lambda x: x, lambda branches: branches.to(device))
 
     def trimmed(self) -> Self:
         """The same rows without columns that are padding in all of them. Affects only the cost."""
@@ -55,18 +70,20 @@ class Rows:
             return x[:, :width] if x.dim() == 2 and x.shape[1] == before else x
 
         changes = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: cut(k, v) for k, v in changes.items() if isinstance(v, Tensor)})
+        cuts: dict[str, Any] = {k: cut(k, v) for k, v in changes.items() if isinstance(v, Tensor)}
+        return replace(self, **cuts, branches=None if self.branches is None else self.branches.trimmed())
 
     @cached_property
     def places(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
-        """Row and column of every completion token, row by row: `x[places]` is `x[mask]` without a device
-        synchronisation at each call."""
-        rows, columns = self.mask.nonzero(as_tuple=True)
+        """Row and column in `contexts` of every completion token, row by row: without branches `x[places]` is `x[mask]`,
+        without a device synchronisation at each call."""
+        rows, columns = (self.mask if self.branches is None else self.branches.sampled).nonzero(as_tuple=True)
         return rows, columns
 
     def lengths(self) -> Lengths:
-        """Tokens in each row, prompt and completion together. Int[B]"""
-        return self.prompt_mask.sum(1) + self.mask.sum(1)
+        """Tokens that a model reads for each row, prompt and completion together. Int[B]"""
+        own = self.contexts.prompt_mask.sum(1) + self.contexts.mask.sum(1)
+        return own if self.branches is None else own.new_zeros(len(self)).index_add_(0, self.branches.episode, own)
 
     def response_lengths(self) -> Lengths:
         """Tokens of each completion. Int[B]"""
@@ -76,7 +93,7 @@ class Rows:
         """Prompt index of each row: equal for rows with the same prompt. Int[B]"""
         return self.prompt.where(self.prompt_mask, -1).unique(dim=0, return_inverse=True)[1]
 
-    def _map(self, tensor, other) -> Self:  # type: ignore[no-untyped-def]
+    def _map(self, tensor, other, branches) -> Self:  # type: ignore[no-untyped-def]
         changes = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -84,7 +101,63 @@ class Rows:
                 changes[field.name] = tensor(value)
             elif isinstance(value, tuple):
                 changes[field.name] = other(value)
+            elif isinstance(value, Branches):
+                changes[field.name] = branches(value)
         return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Contexts of the tokens of E episodes, as C ≥ E rows: in the completion of a context the tokens that the policy
+    sampled stand between those that it read.
+
+    An episode has one context as long as each turn continues the one before. Another begins where a chat template
+    rewrites the past; it repeats sampled tokens as read ones. The tokens `sampled` in the contexts of an episode,
+    context by context and column by column, are those of its row.
+    """
+
+    contexts: Rows
+    sampled: TokenMask  # [C, W], within the mask of the contexts
+    episode: Int[Tensor, " C"]  # index of the row of each context, ascending
+
+    def of(self, index: Int[Tensor, " b"]) -> "Branches":
+        """The contexts of the episodes at `index`, which may repeat."""
+        index = index.to(self.episode.device)
+        counts = self.episode.bincount(minlength=int(index.max()) + 1 if len(index) else 0)
+        starts, own = (counts.cumsum(0) - counts)[index], counts[index]
+        episode = torch.arange(len(index), device=index.device).repeat_interleave(own)
+        place = torch.arange(len(episode), device=index.device) - (own.cumsum(0) - own)[episode] + starts[episode]
+        return Branches(self.contexts.rows(place), self.sampled[place], episode)
+
+    @staticmethod
+    def joined(parts: Sequence[Rows]) -> "Branches | None":
+        """The contexts of the rows of several batches, which are their own where a batch has no branches; None if no
+        batch has any."""
+        if all(part.branches is None for part in parts):
+            return None
+        contexts = stacked(*(part.contexts for part in parts))
+        width, sampled, episode, count = contexts.mask.shape[1], list[Tensor](), list[Tensor](), 0
+        for part in parts:
+            own = part.mask if part.branches is None else part.branches.sampled
+            sampled.append(pad(own, (0, width - own.shape[1])))
+            index = torch.arange(len(part), device=own.device) if part.branches is None else part.branches.episode
+            episode.append(index + count)
+            count += len(part)
+        return Branches(contexts, torch.cat(sampled), torch.cat(episode))
+
+    def to(self, device: torch.device | str) -> "Branches":
+        """The same contexts on another device."""
+        return Branches(self.contexts.to(device), self.sampled.to(device), self.episode.to(device))
+
+    def trimmed(self) -> "Branches":
+        """The same contexts without columns that are padding in all of them."""
+        contexts = self.contexts.trimmed()
+        return Branches(contexts, self.sampled[:, : contexts.mask.shape[1]], self.episode)
+
+    def last(self, count: int) -> Rows:
+        """The last context of each of `count` episodes: all that was said, as the policy last read it."""
+        place = torch.arange(len(self.episode), device=self.episode.device)
+        return self.contexts.rows(place.new_zeros(count).scatter_reduce(0, self.episode, place, "amax"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +173,8 @@ class Rollout(Rows):
     version: Int[Tensor, "B R"] | None = None  # version of the weights that sampled each token
     turn: Int[Tensor, "B R"] | None = None  # index of each token's turn; None if every row is a single turn
     turn_reward: PerToken | None = None  # rewards of turns, on the last token of each, apart from the score of the row
+    outcome: PerRow | None = None  # what the environment of each episode returned; NaN if it returned nothing
+    transcripts: tuple[tuple[Any, ...], ...] = ()  # messages of each episode after its prompt; empty without turns
     given: RowMask | None = None  # completions that were not sampled; their logp is of the policy at that time
 
     @property
@@ -188,15 +263,14 @@ class Pairs:
         return stacked(self.chosen, self.rejected)
 
 
-def stacked(first: Rows, second: Rows) -> Rows:
-    """Concatenate two batches, padded to a common width."""
-    prompt = max(first.prompt.shape[1], second.prompt.shape[1])
-    response = max(first.response.shape[1], second.response.shape[1])
+def stacked(*parts: Rows) -> Rows:
+    """Concatenate batches, padded to a common width, without their branches."""
+    prompt = max(part.prompt.shape[1] for part in parts)
+    response = max(part.response.shape[1] for part in parts)
 
     def column(name: str, width: int, left: bool) -> Tensor:
-        parts = (getattr(first, name), getattr(second, name))
-        missing = [width - part.shape[1] for part in parts]
-        return torch.cat([pad(part, (gap, 0) if left else (0, gap)) for part, gap in zip(parts, missing, strict=True)])
+        own = [getattr(part, name) for part in parts]
+        return torch.cat([pad(x, (width - x.shape[1], 0) if left else (0, width - x.shape[1])) for x in own])
 
     return Rows(
         prompt=column("prompt", prompt, True),

@@ -141,7 +141,10 @@ def spread(values: Shaped[Tensor, " M"], mask: Bool[Tensor, "B R"]) -> Shaped[Te
 
 def distinct(rows: Rows) -> tuple[Int[Tensor, " K"], Int[Tensor, " B"]]:
     """Deduplicate rows with equal prompt and completion. Returns the indices of the distinct rows (Int[K]) and, for
-    every row, its index among these (Int[B])."""
+    every row, its index among these (Int[B]). Episodes with branches all count as distinct."""
+    if rows.branches is not None:
+        every = torch.arange(len(rows), device=rows.mask.device)
+        return every, every
     tokens = torch.cat([rows.prompt, rows.response], 1)
     mask = torch.cat([rows.prompt_mask, rows.mask], 1)
     same = tokens.where(mask, -1).unique(dim=0, return_inverse=True)[1]
@@ -167,7 +170,7 @@ def common_tokens(batch: Rows | Pairs | RowList) -> int:
         alike = [a == b for a, b in zip(min(prompts), max(prompts), strict=False)]
         count = (*alike, False).index(False)
     else:
-        rows = batch.both() if isinstance(batch, Pairs) else batch
+        rows = batch.both() if isinstance(batch, Pairs) else batch.contexts
         prompt, length = aligned_prompts(rows), rows.prompt_mask.sum(1)
         count = min(int((prompt == prompt[0]).all(0).cumprod(0).sum()), int(length.min()))
     return count if count >= COMMON else 0
@@ -206,14 +209,14 @@ class Share:
 
 
 def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
-    """The share of each row, or of both rows of each pair."""
+    """The shares of each row, one for each of its contexts, or of both rows of each pair."""
     if isinstance(batch, RowList):
         first: dict[EncodedRow, int] = {}
         return [
             (Share(row.prompt, len(row.prompt), first.setdefault(row, number), len(row.response)),)
             for number, row in enumerate(batch.items)
         ]
-    rows = batch.both() if isinstance(batch, Pairs) else batch
+    rows = batch.both() if isinstance(batch, Pairs) else batch.contexts
     if not len(rows):
         return []
     unique, same = distinct(rows)
@@ -221,7 +224,12 @@ def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
     each = [Share(*column) for column in torch.stack(columns, 1).tolist()]
     if isinstance(batch, Pairs):
         return list(zip(each[: len(batch)], each[len(batch) :], strict=True))
-    return [(share,) for share in each]
+    if batch.branches is None:
+        return [(share,) for share in each]
+    own: list[list[Share]] = [[] for _ in range(len(batch))]
+    for episode, share in zip(batch.branches.episode.tolist(), each, strict=True):
+        own[episode].append(share)
+    return [tuple(parts) for parts in own]
 
 
 def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int, common: int = 0) -> Iterator[Int[Tensor, " b"]]:

@@ -102,7 +102,7 @@ class PlainEngine:
             logp, entropies = token_scores(
                 states,
                 self.head,
-                rows.response[rows.places],
+                rows.contexts.response[rows.places],
                 temperature=temperature,
                 entropy=entropy,
                 kernels=self.kernels,
@@ -205,6 +205,7 @@ class PlainEngine:
 
     def _pack(self, rows: Rows) -> PackedRows | None:
         """The packed rows; None if that saves too little or the attention does not support such masks."""
+        rows = rows.contexts
         cells = rows.prompt_mask.numel() + rows.mask.numel()
         longest = int(rows.lengths().max()) if len(rows) else 0
         if longest > attention_window(self.model) or not self._reads_packed_sequences():
@@ -244,9 +245,10 @@ class PlainEngine:
 
     def _states_before(self, rows: Rows) -> Tensor:
         """The states before each of the M completion tokens. Float[M, d]"""
-        column = positions(torch.cat([rows.prompt_mask, rows.mask], 1))
-        before = before_each_response_token(column, rows)[rows.places]
-        return self._aligned(rows)[rows.places[0], before]
+        contexts = rows.contexts
+        column = positions(torch.cat([contexts.prompt_mask, contexts.mask], 1))
+        before = before_each_response_token(column, contexts)[rows.places]
+        return self._aligned(contexts)[rows.places[0], before]
 
     def _aligned(self, rows: Rows) -> Tensor:
         """Last hidden states of each row, padded on the right, or logits if the head is unknown. Float[B, T, d],

@@ -27,7 +27,8 @@ class Completion:
 
     prompt_id: str
     messages: Messages
-    """Whole conversation before the completion: system message and all turns, the last of them not the assistant's."""
+    """Whole conversation before the completion: system message and all turns, with calls and results of tools in
+    episodes of several turns. The last of them is not the assistant's."""
     answer: str
     """Text of the completion, without its end token."""
     data: Mapping[str, object] = field(default_factory=dict, hash=False)
@@ -162,15 +163,16 @@ class Completions(Sequence[Completion]):
     @cached_property
     def _items(self) -> tuple[Completion, ...]:
         count = len(self)
-        empty: list[tuple[int, ...]] = [()] * count
+        empty: list[tuple[Any, ...]] = [()] * count
         rows = self.rows
         prompt_ids = empty if rows is None else _token_ids(rows.prompt, rows.prompt_mask)
         answered = empty if rows is None else _token_ids(rows.response, rows.mask)
         ended = [True] * count if self.terminated is None else self.terminated
-        columns = zip(self.prompts, self.answers, ended, prompt_ids, answered, strict=True)
+        said = rows.transcripts if isinstance(rows, Rollout) and rows.transcripts else empty
+        columns = zip(self.prompts, said, self.answers, ended, prompt_ids, answered, strict=True)
         return tuple(
-            Completion(prompt.id, prompt.messages, answer, prompt.data, end, prompt_tokens, tokens)
-            for prompt, answer, end, prompt_tokens, tokens in columns
+            Completion(prompt.id, prompt.messages + turns[:-1], answer, prompt.data, end, prompt_tokens, tokens)
+            for prompt, turns, answer, end, prompt_tokens, tokens in columns
         )
 
 
@@ -201,9 +203,11 @@ def _token_ids(tokens: Tensor, mask: Tensor) -> list[tuple[int, ...]]:
 
 
 def rows_of(completions: Sequence[Completion]) -> Rows | None:
-    """Tokens of all completions as one padded batch; None if only texts are known."""
+    """Tokens of all completions as one padded batch, of episodes with what the policy read; None if only texts are
+    known."""
     if isinstance(completions, Completions):
-        return completions.rows
+        rows = completions.rows
+        return rows if rows is None or rows.branches is None else rows.branches.last(len(rows))
     if not all(one.prompt_tokens for one in completions):
         return None
     encoded = [EncodedRow(one.prompt_tokens, one.tokens) for one in completions]

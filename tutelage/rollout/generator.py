@@ -11,7 +11,7 @@ from torch import Tensor
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.core.batch import Rollout
+from tutelage.core.batch import Branches, Rollout
 from tutelage.core.rows import left_padded
 from tutelage.data.chat_tokens import SpelledTokens, encode
 from tutelage.data.records import Prompt
@@ -162,6 +162,9 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
         version=None if any(part.version is None for part in parts) else responses("version"),
         turn=None if all(part.turn is None for part in parts) else turns("turn", torch.long),
         turn_reward=None if all(p.turn_reward is None for p in parts) else turns("turn_reward", parts[0].logp.dtype),
+        outcome=None if any(part.outcome is None for part in parts) else torch.cat([p.outcome for p in parts]),  # type: ignore[misc]
+        transcripts=tuple(chain.from_iterable(part.transcripts for part in parts)),
+        branches=Branches.joined(parts),
         given=None if all(part.given is None for part in parts) else torch.cat([~p.drawn for p in parts]),
     )
 

@@ -26,9 +26,9 @@ def states_before(capabilities: Capabilities, rows: Rows, cache: ActivationCache
     """
     half = torch.is_autocast_enabled(rows.prompt.device.type)
     apart = half or products().is_invariant  # separate as in decoding, for bit-identical results
-    packed = pack(rows, with_last=False, apart=apart, common=True)
-    activations = None if cache is None else cache.lookup(rows, packed)
-    return _states(capabilities, packed, packed.before[rows.mask], activations)
+    packed = pack(rows.contexts, with_last=False, apart=apart, common=True)
+    activations = None if cache is None else cache.lookup(rows.contexts, packed)
+    return _states(capabilities, packed, packed.before[rows.places], activations)
 
 
 def states_at_end(capabilities: Capabilities, rows: Rows) -> Float[Tensor, "B d"]:

@@ -82,7 +82,7 @@ class GpuEngine(PlainEngine):
         return self._states(network, rows)
 
     def _states(self, network: Network, rows: Rows) -> Float[Tensor, "M d"]:
-        packed = pack(rows, with_last=False)
+        packed = pack(rows.contexts, with_last=False)
         return self._packed_states(network, packed)[packed.before[rows.places]]
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
@@ -141,7 +141,7 @@ class GpuEngine(PlainEngine):
                 apart = self._divergence(rows, states, temperature, reference, mixture)
         with on_device(self.device):
             logp, entropies, same = head_scores(
-                self._operand(states), self.head, rows.response[rows.places], reference=beside, **options
+                self._operand(states), self.head, rows.contexts.response[rows.places], reference=beside, **options
             )
         apart = apart if beside is None else same
         return TokenScores(
