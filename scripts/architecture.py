@@ -77,7 +77,7 @@ PACKAGES = (
     Package(
         "rollout",
         "where completions come from: a policy, a server, best of n, a chat; the server of a model",
-        "rewards models engines core data base",
+        "tools rewards models engines core data base",
     ),
     Package(
         "train",

@@ -1,6 +1,7 @@
 """Generators of completions: the policy or vLLM in this process, or servers."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 
 from tutelage.base import config
@@ -20,6 +21,7 @@ from tutelage.rollout.prefetch import Ahead
 from tutelage.rollout.vocabulary import ModelVocabulary
 from tutelage.train.run.folder import Run
 
+PlayerOf = Callable[[Generator], Generator]
 NOT_AHEAD = Ahead()
 """No lag: every step waits for its own rollout."""
 WEIGHTS = "weights"
@@ -27,26 +29,33 @@ WEIGHTS = "weights"
 
 
 def training_generator(
-    settings: RolloutServers, policy: Policy, sampling: config.Sampling, run: Run, ahead: Ahead = NOT_AHEAD
+    settings: RolloutServers,
+    policy: Policy,
+    sampling: config.Sampling,
+    run: Run,
+    ahead: Ahead = NOT_AHEAD,
+    player: PlayerOf = lambda generator: generator,
 ) -> Generator:
     """Return the generator of a policy in training. Raises TutelageError if a server cannot be used.
 
-    Each rank samples completions for some of the prompts; with servers, only rank 0 requests them.
+    Each rank samples completions for some of the prompts; with servers, only rank 0 requests them. `player` returns the
+    generator of episodes whose turns another one samples.
     """
     if not settings.rollouts:
-        return dealt_generator(LocalGenerator(policy), run.ranks, policy.gathered)
+        return dealt_generator(player(LocalGenerator(policy)), run.ranks, policy.gathered)
     if settings.rollouts == COLOCATED:
-        return _colocated_generator(policy, sampling, run.ranks)
+        return player(_colocated_generator(policy, sampling, run.ranks))
     return shared_generator(
-        lambda: _trained_elsewhere(settings, policy, sampling, run, ahead), run.ranks, policy.gathered_to_save
+        lambda: ahead.of(player(_trained_elsewhere(settings, policy, sampling, run, ahead.staleness))),
+        run.ranks,
+        policy.gathered_to_save,
     )
 
 
 def _trained_elsewhere(
-    settings: RolloutServers, policy: Policy, sampling: config.Sampling, run: Run, ahead: Ahead
+    settings: RolloutServers, policy: Policy, sampling: config.Sampling, run: Run, staleness: int
 ) -> Generator:
     """Return the generator that queries the servers and sends them the weights of the policy."""
-    staleness = ahead.staleness
     servers, how = _servers(settings.rollouts), settings.sync_by
     if how == "disk":
         _refuse_untied(policy, "--sync disk", "Use --sync lora, or other targets.")
@@ -66,7 +75,7 @@ def _trained_elsewhere(
             )
     # two threads must not use one tokenizer
     vocabulary = ModelVocabulary(copy.deepcopy(policy.tokenizer), tuple(policy.end_ids))
-    return ahead.of(server.ServerGenerator(servers, vocabulary, weights, device=policy.device))
+    return server.ServerGenerator(servers, vocabulary, weights, device=policy.device)
 
 
 def _refuse_other_model(each: server.RolloutServer, policy: Policy, probe: server.Probe) -> None:

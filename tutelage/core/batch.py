@@ -75,8 +75,8 @@ class Rows:
 
     @cached_property
     def places(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
-        """Row and column in `contexts` of every completion token, row by row: without branches `x[places]` is `x[mask]`,
-        without a device synchronisation at each call."""
+        """Row and column in `contexts` of every completion token, row by row. Without branches `x[places]` is
+        `x[mask]`, without a device synchronisation at each call."""
         rows, columns = (self.mask if self.branches is None else self.branches.sampled).nonzero(as_tuple=True)
         return rows, columns
 

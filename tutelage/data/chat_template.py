@@ -65,7 +65,7 @@ def render_prompt(messages: Messages, tokenizer: Tokenizer, *, thinking: bool = 
     if has_template(tokenizer):
         prompt = render_turns(messages, tokenizer, add_generation_prompt=True, thinking=thinking)
         _check_shown(messages, prompt, tokenizer, thinking)
-        _check_turns(messages, prompt)
+        check_turns(messages, prompt)
         return prompt
     turns = texts_only(messages, "a tokenizer without a chat template")
     return "".join(f"{NAMES[turn['role']]}: {turn['content']}\n" for turn in turns) + "Assistant:"
@@ -156,7 +156,7 @@ def not_shown(what: str, tokenizer: Tokenizer) -> TutelageError:
     )
 
 
-def _check_turns(messages: Messages, text: str) -> None:
+def check_turns(messages: Messages, text: str) -> None:
     """Check that a template wrote every turn. Raises TutelageError, with the first turn that is left out or changed;
     the thoughts of earlier answers may be left out, as they are when a model is used, with a remark."""
     for number, turn in enumerate(messages, start=1):
@@ -178,7 +178,7 @@ def writes_turns(messages: Messages, tokenizer: Tokenizer) -> bool:
     if not (messages and has_template(tokenizer)):
         return True
     try:
-        _check_turns(messages, render_turns(messages, tokenizer, add_generation_prompt=False))
+        check_turns(messages, render_turns(messages, tokenizer, add_generation_prompt=False))
     except TutelageError:
         return False
     return True

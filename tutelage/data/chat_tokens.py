@@ -16,7 +16,15 @@ from typing import Protocol
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.chat_template import excerpt, has_template, not_shown, opening, render_prompt, render_turns
+from tutelage.data.chat_template import (
+    check_turns,
+    excerpt,
+    has_template,
+    not_shown,
+    opening,
+    render_prompt,
+    render_turns,
+)
 from tutelage.data.records import AssistantTurn, Message, Messages, text_only
 from tutelage.data.tokenizer import CLOSE, END, OPEN, Tokenizer, encode_markup, encode_text, facts
 
@@ -65,6 +73,30 @@ def _encode_through_template(
     else:
         body, ending = _split_answer(prompt, hidden, guard.hide(answer.content), tokenizer)
     return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
+
+
+def encode_next(messages: Messages, new: Messages, tokenizer: Tokenizer) -> tuple[list[int], bool]:
+    """Tokens before the next turn of the assistant, after `messages`, which end with its last one, and `new`; and
+    whether they continue the tokens of that turn.
+
+    They do if the chat template writes `messages` as it did: the tokens are then the difference of what it writes with
+    and without `new`, from the end of the turn on, so that nothing sampled is tokenised again. Otherwise, for example
+    if the template leaves out thoughts of earlier turns, and without a chat template, they are those of the whole
+    conversation.
+
+    Raises TutelageError if the chat template refuses the conversation or does not write `new`.
+    """
+    if not has_template(tokenizer):
+        return encode((*messages, *new), None, tokenizer)[0], False
+    guard = _Guard(tokenizer)
+    before, after = tuple(map(guard.hide_in, messages)), tuple(map(guard.hide_in, new))
+    whole = render_turns((*before, *after), tokenizer, add_generation_prompt=True)
+    check_turns(after, whole)
+    written = render_turns(before, tokenizer, add_generation_prompt=False)
+    if not whole.startswith(written):
+        return guard.encode(whole), False
+    ending = _answered((Message("user", "a"),), f"{opening(tokenizer)}b", tokenizer).partition(END)[2]
+    return guard.encode(ending + whole[len(written) :]), True
 
 
 def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:

@@ -80,6 +80,17 @@ _MARKED_ROLES: Mapping[str, Role] = {
 }
 
 
+def transcript_text(messages: Messages) -> str:
+    """The messages of an episode to read: the text of a single one, otherwise "role: text" for each, with the calls of
+    tools."""
+    if len(messages) == 1 and not messages[0].calls:
+        return messages[0].content
+    return "\n".join(
+        " ".join([f"{each.role}:", each.content, *(f"→ {call.name}({call.arguments})" for call in each.calls)]).strip()
+        for each in messages
+    )
+
+
 def has_marks(value: str) -> bool:
     """Whether the text begins with a turn in the marks of a chat template."""
     return "<" in value[:64] and _marks_of(value) is not None

@@ -115,6 +115,13 @@ SCORES = (
         "Prompts left out of the step because the reward does not apply to one of their completions.",
         COUNT,
     ),
+    Metric("turns/mean", "Turns of an episode.", "turns"),
+    Metric("turns/reward", "Sum of the rewards that the environment gave for the turns of an episode.", "reward"),
+    Metric(
+        "branches/mean",
+        "Contexts of an episode: more than 1 if the chat template writes earlier turns in another way later.",
+        "contexts",
+    ),
     Metric("ended", "Share of completions that end with an end token.", SHARE),
     Metric("length/mean", "Length of the completions, including the end token.", TOKENS),
     Metric("judge/requests", "Requests sent to judges since the start of the run.", COUNT),

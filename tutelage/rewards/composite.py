@@ -27,6 +27,11 @@ from tutelage.rewards.reward import (
 from tutelage.rewards.scores import breakdown_of
 
 
+def no_reward(completions: Sequence[Completion]) -> list[float]:
+    """Zeros, for episodes whose environment returns their whole reward."""
+    return [0.0] * len(completions)
+
+
 @dataclass(frozen=True)
 class WeightedReward(BreakdownReward):
     """Weighted sum of rewards: Σ weight · score over those that apply to the completion; none, if none does."""

@@ -10,6 +10,7 @@ from tutelage.algorithms.recipe import NaturalStep, Recipe, remarks
 from tutelage.algorithms.recipe_state import restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base.errors import TutelageError
+from tutelage.base.functions import function_named
 from tutelage.commands.calls import workflow
 from tutelage.commands.generators import training_generator
 from tutelage.commands.improve.first_steps import FirstSteps
@@ -34,12 +35,16 @@ from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import is_adapter
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.rewards.composite import dealt_reward
+from tutelage.rewards.composite import dealt_reward, no_reward
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import reward_metrics
-from tutelage.rollout.generator import EncodedPrompt, encode_prompts, prompt_tokens
+from tutelage.rollout.environment import Environment, with_tools
+from tutelage.rollout.episodes import play_with_tools
+from tutelage.rollout.generator import EncodedPrompt, Generator, encode_prompts, prompt_tokens
+from tutelage.rollout.player import Player
 from tutelage.rollout.prefetch import Ahead, RolloutRequest
+from tutelage.tools.builtin import load_tools
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl import improve as rl
 from tutelage.train.rl.critic import (
@@ -80,10 +85,12 @@ def prepare_improve(settings: ImproveSettings) -> AbstractContextManager[Trainin
         remark(line)
     loaded = announce(load_prompts(settings.prompts))
     require_columns((*settings.reward, *_watched(settings).values()), loaded)
+    environment = _environment(settings)
+    prompts = loaded.records if environment is None else with_tools(loaded.records, environment.tools)
     texts = announce(load_demonstrations(settings.ptx)).records if settings.ptx else ()
     trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
-    start = partial(_training, settings, recipe, loaded.records, texts, trust)
-    return open_training(settings, ImproveResult, start, loaded.records, texts)
+    start = partial(_training, settings, recipe, prompts, texts, trust, environment)
+    return open_training(settings, ImproveResult, start, prompts, texts)
 
 
 def _training(
@@ -92,13 +99,14 @@ def _training(
     prompts: Sequence[Prompt],
     texts: Sequence[Demonstration],
     trust: Record,
+    environment: Environment | None,
     run: Run,
 ) -> Training[ImproveResult]:
     policy = trained_policy(settings, run, with_reference=True)
     encoded = encode_prompts(prompts, policy.tokenizer)
     fitting = fitting_prompts(policy, encoded, settings.sampling.max_new_tokens)
     remark_batch(settings.batch_size, len(fitting), "prompts")
-    loop = _loop(settings, run, recipe, policy, fitting, _mix(settings, recipe, policy, texts), trust)
+    loop = _loop(settings, run, recipe, policy, fitting, _mix(settings, recipe, policy, texts), trust, environment)
 
     figures = {"recipe": str(recipe), "dropped": len(prompts) - len(fitting)}
     return Training(loop, conclusion(run, policy, ImproveResult, lambda: figures))
@@ -112,6 +120,7 @@ def _loop(
     prompts: Sequence[EncodedPrompt],
     mix: PretrainingMix | None,
     trust: Record,
+    environment: Environment | None,
 ) -> Loop:
     """Return the loop of the recipe, from the latest checkpoint of the run."""
     critic = _critic(settings, recipe, policy)
@@ -128,17 +137,27 @@ def _loop(
         settings.sampling,
         token_budget(settings, run, *networks, group=_group(settings, policy, recipe, prompts)),
         settings.seed,
+        turns=settings.turns if settings.has_episodes else 1,
         mismatch=settings.mismatched_by,
         mismatch_cap=settings.mismatch_cap,
         staleness=settings.staleness,
         logged_rewards=watched,
         mix=mix,
     )
-    reward = trusted(reward_beside(policy, settings.reward, settings.model), trust, run)
+    reward: Reward = no_reward
+    if settings.reward:
+        reward = trusted(reward_beside(policy, settings.reward, settings.model), trust, run)
     order = Order(prompts, settings.batch_size, settings.seed)
     steps = rl.improve(
         policy,
-        training_generator(settings, policy, settings.sampling, run, _ahead(settings, recipe, order)),
+        training_generator(
+            settings,
+            policy,
+            settings.sampling,
+            run,
+            _ahead(settings, recipe, order),
+            partial(_player, environment, policy, prompts),
+        ),
         order,
         dealt_reward(reward, run.ranks, policy.passes),
         recipe,
@@ -157,8 +176,27 @@ def _loop(
         extra_state=recipe_state,
         checkpoints=settings.checkpoints,
         show=("score/mean", "score/shaped", "kl/reference", "length/mean", "ended", "groups/dead", *watched),
-        monitor=Monitor(_look(settings, run, recipe, reward)),
+        monitor=Monitor(_look(settings, run, recipe, reward, environment)),
     )
+
+
+def _environment(settings: ImproveSettings) -> Environment | None:
+    """Return the environment of episodes, with its tools. Raises TutelageError if one cannot be used."""
+    if not settings.has_episodes:
+        return None
+    play = function_named(settings.environment) if settings.environment else play_with_tools
+    toolbox = load_tools(settings.tools)
+    name = settings.environment or "play_with_tools"
+    return Environment(play, toolbox, settings.turns, settings.environment_timeout, name)
+
+
+def _player(
+    environment: Environment | None, policy: Policy, prompts: Sequence[EncodedPrompt], generator: Generator
+) -> Generator:
+    """Return the generator of episodes whose turns `generator` samples; `generator` itself without an environment."""
+    if environment is None:
+        return generator
+    return Player(generator, environment, {p.prompt.id: p.prompt for p in prompts}, policy, policy.context)
 
 
 def _group(settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: Sequence[EncodedPrompt]) -> int:
@@ -167,7 +205,8 @@ def _group(settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: S
     if policy.engine.name == "plain":
         return 0
     longest = max(len(prompt.tokens) for prompt in prompts)
-    return group_tokens(longest, recipe.samples, settings.sampling.max_new_tokens)
+    turns = settings.turns if settings.has_episodes else 1
+    return group_tokens(longest, recipe.samples, turns * settings.sampling.max_new_tokens)
 
 
 def _watched(settings: ImproveSettings) -> dict[str, str]:
@@ -176,15 +215,17 @@ def _watched(settings: ImproveSettings) -> dict[str, str]:
     return {name: reward for name, _, reward in parts}
 
 
-def _look(settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward) -> Callable[[Step], dict[str, float]]:
-    """Return the callback of a step: writes samples, remarks on the first steps, and returns the metrics of the
-    reward."""
+def _look(
+    settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward, environment: Environment | None
+) -> Callable[[Step], dict[str, float]]:
+    """Return the callback of a step: writes samples, remarks on the first steps, and returns the metrics of the reward
+    and of the tools."""
     first = FirstSteps(recipe, settings.sampling, settings.steps, settings.optimiser.peak)
 
     def look(step: Step) -> dict[str, float]:
         first.look(step)
         write_samples(run, step, settings.sample_every)
-        metrics = reward_metrics(reward)
+        metrics = reward_metrics(reward) | ({} if environment is None else environment.metrics())
         return run.ranks.totals(metrics) if metrics else {}
 
     return look

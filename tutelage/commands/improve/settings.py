@@ -17,9 +17,19 @@ class ImproveSettings(RecipeSettings, TrustSettings):
     model: config.Model
     prompts: str
     """Prompts: a file or hub data set; any format of demonstrations or preferences works too."""
-    reward: tuple[str, ...]
+    reward: tuple[str, ...] = ()
     """Rewards of the completions: reward-model folders, module:function(completions) -> scores, rules such as
-    rule:math, judges as judge:FILE.toml, each with an optional =weight; several are summed."""
+    rule:math, judges as judge:FILE.toml, each with an optional =weight; several are summed. With --environment they are
+    added to what it returns, and may be omitted."""
+    environment: str = ""
+    """Episodes of several turns: module:play, a function play(row, episode) that returns the reward of an episode."""
+    tools: tuple[str, ...] = ()
+    """Tools that the policy may call: calculator, python, search:FILE, or module:function. Without --environment an
+    episode ends with the first turn without a call, and --reward reads all of it."""
+    turns: int = 16
+    """Most turns of an episode, each of up to --sampling.max-new-tokens tokens."""
+    environment_timeout: float = 120.0
+    """Seconds that an environment may take between two turns before the episode is played again."""
     recipe: str = "ppo"
     """Algorithm, from the list of `tutelage recipes`, or a custom module:NAME."""
     set: tuple[str, ...] = ()
@@ -61,6 +71,11 @@ class ImproveSettings(RecipeSettings, TrustSettings):
         return "recompute" if self.model.dtype != "float32" and self.rollouts else None
 
     @property
+    def has_episodes(self) -> bool:
+        """Whether the policy acts in episodes of several turns."""
+        return bool(self.environment or self.tools)
+
+    @property
     def critic_source(self) -> str:
         """Initial model of a critic network: `critic_from`, the first reward model, or else the policy."""
         return self.critic_from or next(iter(reward_models(self.reward)), self.model.path)
@@ -68,7 +83,8 @@ class ImproveSettings(RecipeSettings, TrustSettings):
     def __post_init__(self) -> None:
         config.settle_rate(self)
         super().__post_init__()
-        at_least(self, critic_lr=0, mismatch_cap=1.0, staleness=0)
+        at_least(self, critic_lr=0, mismatch_cap=1.0, staleness=0, turns=1, environment_timeout=0.001)
+        _check_episodes(self)
         _refuse_inert_mismatch(self)
         self.check_trust()
         sampling = self.sampling
@@ -85,6 +101,21 @@ class ImproveSettings(RecipeSettings, TrustSettings):
             raise TutelageError(
                 "--critic-from initialises a critic network, but --critic is trunk. Use --critic network."
             )
+
+
+def _check_episodes(settings: ImproveSettings) -> None:
+    """Refuse a run without any reward, and settings of episodes without episodes."""
+    if not (settings.reward or settings.environment):
+        raise TutelageError(
+            "No reward was given: name a reward-model folder, module:function, rule:name or judge:file with --reward, "
+            "or an --environment that returns one."
+        )
+    if settings.has_episodes:
+        return
+    for name in ("turns", "environment_timeout"):
+        if getattr(settings, name) != getattr(ImproveSettings, name):
+            flag = name.replace("_", "-")
+            raise TutelageError(f"--{flag} limits episodes with --environment or --tools; it has no other effect.")
 
 
 def _refuse_inert_mismatch(settings: ImproveSettings) -> None:

@@ -7,6 +7,7 @@ from tutelage.algorithms.recipe import GradientSteps, Observation, Recipe, criti
 from tutelage.algorithms.recipe_state import RecipeState, after_update, initial_state, state_metrics
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
+from tutelage.data.transcripts import transcript_text
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import EncodedPrompt, Generator, RolloutError
 from tutelage.train.learner import Learner, Step, seed_step
@@ -40,7 +41,6 @@ def improve(
     """
     setup = Setup(recipe, policy, critic, learner, settings)
     state = initial_state(recipe) if state is None else state
-    limit = settings.sampling.max_new_tokens
     update = gradient_update if isinstance(recipe.update, GradientSteps) else natural_update
     while learner.step < learner.total:
         started = time.perf_counter()
@@ -63,7 +63,7 @@ def improve(
         with phase("score"):
             scored, scoring = score_rollout(setup, answers)
         greedy = greedy_completions(generator, answers, recipe, settings, reward)
-        batch, state, prepared = prepare(recipe, scored, state, greedy=greedy, max_length=limit)
+        batch, state, prepared = prepare(recipe, scored, state, greedy=greedy, max_length=settings.longest)
         with phase("update"):
             result = update(setup, batch, state)
         learner.step += 1
@@ -110,6 +110,7 @@ def _scored_first(setup: Setup, state: RecipeState, prompts: Sequence[EncodedPro
 
 
 def _questions_and_answers(answers: ScoredCompletions) -> tuple[tuple[str, str], ...]:
-    """Last message of the prompt and text of the completion, per row."""
+    """Last message of the prompt, and text of the completion or of the whole episode, per row."""
     questions = (p.messages[-1].content if p.messages else "" for p in answers.row_prompts)
-    return tuple(zip(questions, answers.texts, strict=True))
+    episodes = answers.rollout.transcripts
+    return tuple(zip(questions, map(transcript_text, episodes) if episodes else answers.texts, strict=True))

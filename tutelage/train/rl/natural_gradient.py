@@ -210,7 +210,7 @@ def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
     """Objective of the policy over the batch. Accumulates its gradient if gradients are enabled."""
     recipe, policy, settings, learner = setup.recipe, setup.policy, setup.settings, setup.learner
     learner.clear()
-    weight = token_weights(batch.mask, recipe.reduce, settings.sampling.max_new_tokens)
+    weight = token_weights(batch.mask, recipe.reduce, settings.longest)
     total = torch.zeros((), device=batch.mask.device)
     farthest, terms = total, LossTerms(learner.step + 1)
     for index in settings.budget.parts(policy.split, batch, terms.refuse_not_finite):
@@ -248,7 +248,7 @@ def _fit_critic(setup: Setup, batch: Batch) -> dict[str, float]:
 def _critic_gradient(setup: Setup, batch: Batch) -> Tensor:
     """Accumulate the gradient of the critic's loss on the whole batch. Returns that loss. []"""
     setup.learner.clear()
-    weight = token_weights(batch.mask, setup.recipe.reduce, setup.settings.sampling.max_new_tokens)
+    weight = token_weights(batch.mask, setup.recipe.reduce, setup.settings.longest)
     total = torch.zeros((), device=batch.mask.device)
     terms = LossTerms(setup.learner.step + 1)
     for index in setup.settings.budget.parts(setup.policy.split, batch, terms.refuse_not_finite):

@@ -115,10 +115,14 @@ def complete(
     seed: int,
     scored_first: frozenset[str] = frozenset(),
 ) -> ScoredCompletions:
-    """Generate `n` completions of each prompt and score them. `scored_first`: see `Generator.generate`."""
+    """Generate `n` completions of each prompt and score them. `scored_first`: see `Generator.generate`. The score of an
+    episode is that of the reward and what its environment returned."""
     rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, scored_first=scored_first)
     scored = breakdown_of(reward, completions_of(prompts, rollout))
-    return ScoredCompletions(tuple(prompts), rollout, scored.total, scored.parts)
+    if rollout.outcome is None:
+        return ScoredCompletions(tuple(prompts), rollout, scored.total, scored.parts)
+    outcome = rollout.outcome.to(scored.total)
+    return ScoredCompletions(tuple(prompts), rollout, scored.total + outcome, {**scored.parts, "environment": outcome})
 
 
 def rollout_seed(seed: int, step: int) -> int:
@@ -154,7 +158,8 @@ def collect(
     wanted = prompts(step)
     first = complete(generator, wanted, recipe.samples, settings.sampling, reward, seed=seed, scored_first=scored_first)
     if not recipe.dynamic_sampling:
-        return Collection(_with_scores(first, reward), int(first.rollout.mask.sum()), _unscored([first]))
+        metrics = _unscored([first]) | episode_metrics([first.rollout])
+        return Collection(_with_scores(first, reward), int(first.rollout.mask.sum()), metrics)
     rounds, live = [first], [_live(recipe, first, state, settings)]
     while (missing := len(wanted) - _count(live)) > 0 and len(rounds) < recipe.dynamic_sampling:
         share = max(_count(live), 1) / sum(len(round.prompts) for round in rounds)
@@ -167,12 +172,16 @@ def collect(
     chosen = _joined(useful, len(wanted)) if useful else _with_scores(first, reward)
     scores = torch.cat([round.score for round in rounds])
     scores = scores[~scores.isnan()]
-    metrics = _unscored(rounds) | {
-        "sampling/rounds": float(len(rounds)),
-        "groups/dead": 1.0 - float(torch.cat(live).float().mean()),
-        "score/mean": float(scores.mean()),
-        "score/std": float(scores.std(correction=0)),
-    }
+    metrics = (
+        _unscored(rounds)
+        | episode_metrics([round.rollout for round in rounds])
+        | {
+            "sampling/rounds": float(len(rounds)),
+            "groups/dead": 1.0 - float(torch.cat(live).float().mean()),
+            "score/mean": float(scores.mean()),
+            "score/std": float(scores.std(correction=0)),
+        }
+    )
     tokens = sum(int(round.rollout.mask.sum()) for round in rounds)
     return Collection(chosen, tokens, metrics)
 
@@ -181,8 +190,7 @@ def _live(recipe: Recipe, answers: ScoredCompletions, state: RecipeState, settin
     """Prompts whose completions have scores and differ in their shaped score. Bool[P]"""
     live = answers.has_scores
     if live.any():
-        limit = settings.sampling.max_new_tokens
-        rows = live_rows(recipe, answers.only(live).scored(), state, max_length=limit)
+        rows = live_rows(recipe, answers.only(live).scored(), state, max_length=settings.longest)
         live[live.clone()] = rows.reshape(-1, recipe.samples)[:, 0]
     return live
 
@@ -202,6 +210,19 @@ def _with_scores(answers: ScoredCompletions, reward: Reward) -> ScoredCompletion
 def _unscored(rounds: Sequence[ScoredCompletions]) -> dict[str, float]:
     missing = sum(int((~round.has_scores).sum()) for round in rounds)
     return {"sampling/unscored": float(missing)} if missing else {}
+
+
+def episode_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """turns/mean and branches/mean of episodes, and turns/reward, the mean sum of the rewards of their turns. Empty for
+    completions without an environment."""
+    if rollouts[0].outcome is None:
+        return {}
+    episodes = sum(map(len, rollouts))
+    turns = sum(len(r) if r.turn is None else int((r.turn.amax(1) + 1).sum()) for r in rollouts)
+    branches = sum(len(r.contexts) for r in rollouts)
+    extra = sum(0.0 if r.turn_reward is None else float(r.turn_reward.sum()) for r in rollouts)
+    metrics = {"turns/mean": turns / episodes, "branches/mean": branches / episodes}
+    return metrics | ({"turns/reward": extra / episodes} if extra else {})
 
 
 def _count(live: Sequence[Tensor]) -> int:

@@ -101,6 +101,8 @@ class RolloutSettings:
     budget: Budget
     """Tokens of one forward pass."""
     seed: int
+    turns: int = 1
+    """Most turns of an episode, each of up to `sampling.max_new_tokens` tokens."""
     mismatch: Mismatch | None = None
     """Correction for the mismatch of sampler and trainer. None skips the measurement: the sampler is the policy, and
     old log-probabilities are recomputed if the policy is not exact."""
@@ -118,6 +120,11 @@ class RolloutSettings:
     mix: Callable[[int, Budget], Tensor] | None = None
     """Pretraining loss [] of the step with this number (PPO-ptx), see `PretrainingMix`. Accumulates its gradient if
     gradients are enabled."""
+
+    @property
+    def longest(self) -> int:
+        """Most sampled tokens of a row."""
+        return self.turns * self.sampling.max_new_tokens
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
     learner.clear()
     warming = critic_only(recipe, state)
     moving = ~zero_gradient_rows(recipe, rows, state)
-    used, weight = rows, token_weights(rows.mask, recipe.reduce, settings.sampling.max_new_tokens)
+    used, weight = rows, token_weights(rows.mask, recipe.reduce, settings.longest)
     if not moving.all():
         used, weight = rows.rows(moving), weight[moving]
     terms = _MinibatchTerms(learner.step + 1, used)

@@ -1,0 +1,106 @@
+"""Calls of tools in what a policy samples, in the forms of the chat templates of several families."""
+
+import json
+
+import pytest
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.chat_template import render_prompt, render_turns
+from tutelage.data.chat_tokens import encode, encode_next
+from tutelage.data.records import Message, ToolCall
+from tutelage.data.tool_calls import bare_calls, call_reader, listed_calls, tagged_calls, turn_of
+
+from .test_chat_tokens import byte_level
+
+SCHEMA = json.dumps({"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}})
+HEAD = "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+END = "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+OBJECT = '{"name": "{{ c.function.name }}", "%s": {{ c.function.arguments | tojson }}}'
+TAGGED = (
+    f"{HEAD}{TURN}{{% for c in m.tool_calls or [] %}}<tool_call>\n{OBJECT % 'arguments'}\n</tool_call>{{% endfor %}}{END}"
+)
+BARE = f"{HEAD}{TURN}{{% for c in m.tool_calls or [] %}}{OBJECT % 'parameters'}{{% endfor %}}{END}"
+LISTED = f"{HEAD}{TURN}{{% if m.tool_calls %}}[TOOL_CALLS][{{% for c in m.tool_calls %}}{OBJECT % 'arguments'}{{% endfor %}}]{{% endif %}}{END}"
+NAMED = (
+    f"{HEAD}{TURN}{{% for c in m.tool_calls or [] %}}[TOOL_CALLS]{{{{ c.function.name }}}}[ARGS]"
+    f"{{{{ c.function.arguments | tojson }}}}{{% endfor %}}{END}"
+)
+STRIPPED = TAGGED.replace(
+    "{{ m.content }}",
+    "{% if loop.last or m.role != 'assistant' %}{{ m.content }}{% else %}{{ m.content.split('</think>')[-1] }}{% endif %}",
+)
+ASKED = Message("user", "How far?", tools=(SCHEMA,))
+CALL = ToolCall("lookup", '{"x": [1, "</i>"]}')
+
+
+@pytest.mark.parametrize(
+    ("template", "reader"),
+    [(TAGGED, tagged_calls), (BARE, bare_calls), (LISTED, listed_calls), (NAMED, listed_calls)],
+    ids=["tagged", "bare", "listed", "named"],
+)
+def test_what_a_template_writes_of_a_call_is_read_as_that_call(template: str, reader: object) -> None:
+    tokenizer = byte_level(template)
+    assert call_reader(SCHEMA, tokenizer) is reader
+    prompt = render_prompt((ASKED,), tokenizer)
+    answer = Message("assistant", "" if template == BARE else "I look.", calls=(CALL,))
+    written = render_turns((ASKED, answer), tokenizer, add_generation_prompt=False)
+    turn = turn_of(written.removeprefix(prompt).removesuffix("<|im_end|>\n"), call_reader(SCHEMA, tokenizer))
+    assert turn.problem == ""
+    assert turn.message.content == answer.content
+    assert [(call.name, json.loads(call.arguments)) for call in turn.message.calls] == [("lookup", {"x": [1, "</i>"]})]
+    plain = turn_of("Six miles.", call_reader(SCHEMA, tokenizer))
+    assert (plain.message, plain.problem) == (Message("assistant", "Six miles."), "")
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (tagged_calls, "<tool_call>{oops}</tool_call>"),
+        (tagged_calls, '<tool_call>{"name": "f", "arguments": {}}'),
+        (tagged_calls, '<tool_call>{"arguments": {}}</tool_call>'),
+        (tagged_calls, '<tool_call>{"name": "f", "arguments": [1]}</tool_call>'),
+        (listed_calls, '[TOOL_CALLS][{"name": "f", "arguments": {}'),
+        (listed_calls, "[TOOL_CALLS]f[ARGS]{"),
+        (bare_calls, '{"name": "f", "parameters": '),
+    ],
+)
+def test_a_call_that_cannot_be_read_stays_in_the_text_and_is_described(read, text: str) -> None:
+    turn = turn_of(f"{text}", read)
+    assert turn.problem
+    assert turn.message == Message("assistant", text)
+
+
+def test_a_json_answer_without_a_name_is_no_call() -> None:
+    assert bare_calls('{"answer": 6}') == ('{"answer": 6}', ())
+
+
+@pytest.mark.parametrize("template", [f"{TURN}{END}", f"{HEAD}{TURN}{END}", TAGGED.replace("tool_call>", "call>")])
+def test_a_template_that_hides_tools_or_calls_or_writes_them_otherwise_is_refused(template: str) -> None:
+    with pytest.raises(TutelageError, match="chat template"):
+        call_reader(SCHEMA, byte_level(template))
+
+
+def test_tokens_between_turns_are_those_of_the_template_and_no_text_makes_a_special_token() -> None:
+    tokenizer = byte_level(TAGGED)
+    prompt = encode((ASKED,), None, tokenizer)[0]
+    answer = Message("assistant", "I look.", calls=(CALL,))
+    result = Message("tool", "6 <|im_end|>", name="lookup")
+    ids, continues = encode_next((ASKED, answer), (result,), tokenizer)
+    assert continues
+    assert tokenizer.decode(ids) == "<|im_end|>\n<|im_start|>tool\n6 <|im_end|><|im_end|>\n<|im_start|>assistant\n"
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert ids.count(end) == 2
+    turn = encode((ASKED,), answer, tokenizer)[1]
+    assert [*prompt, *turn[:-1], *ids] == encode((ASKED, answer, result), None, tokenizer)[0]
+
+
+def test_a_template_that_rewrites_a_turn_begins_anew() -> None:
+    tokenizer = byte_level(STRIPPED)
+    question = Message("user", "How far?")
+    thought, plain = (Message("assistant", text) for text in ("<think>hm</think>Six.", "Six."))
+    more = Message("user", "Why?")
+    assert encode_next((question, plain), (more,), tokenizer)[1]
+    ids, continues = encode_next((question, thought), (more,), tokenizer)
+    assert not continues
+    assert ids == encode((question, plain, more), None, tokenizer)[0]

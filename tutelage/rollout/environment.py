@@ -1,0 +1,269 @@
+"""An environment, and the episodes that the policy plays with it.
+
+All episodes take their next turn together: when each of them waits for one or has ended, the turns can be sampled in
+one batch.
+"""
+
+import asyncio
+import copy
+import inspect
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import SimpleQueue
+from random import Random
+from typing import Literal
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.data.chat_tokens import encode, encode_next
+from tutelage.data.records import Message, Messages, Prompt, tools_of
+from tutelage.data.tool_calls import Calls, Turn, call_reader, turn_of
+from tutelage.engines.sampling import TextVocabulary
+from tutelage.rollout.episodes import BlockingEpisode, Episode, Play, Truncation
+from tutelage.rollout.generator import SampledCompletion
+from tutelage.tools.tool import Fault, Toolbox
+
+REDRAWS = 2
+"""Further attempts at an episode after a fault."""
+Stop = Literal["done", "turns", "tokens", "fault"]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the policy acts in: `play`, the tools on offer, the most turns of an episode, and the seconds that the
+    environment may take between two turns."""
+
+    play: Play
+    tools: Toolbox = field(default_factory=lambda: Toolbox(()))
+    turns: int = 16
+    seconds: float = 120.0
+    name: str = "environment"
+
+    def metrics(self) -> dict[str, float]:
+        """Calls of tools since the start: tools/calls, and of these tools/unknown, tools/unreadable, tools/timeouts,
+        tools/failures and tools/faults. Empty without tools."""
+        if not self.tools.schemas:
+            return {}
+        names = ("calls", "unknown", "unreadable", "timeouts", "failures", "faults")
+        return {f"tools/{name}": float(self.tools.calls[name]) for name in names}
+
+
+def with_tools(prompts: Sequence[Prompt], tools: Toolbox) -> list[Prompt]:
+    """The prompts with the schemas of the tools in their first message.
+
+    Raises TutelageError for a prompt without a message, and for one that offers tools of its own.
+    """
+    if not tools.schemas:
+        return list(prompts)
+    for prompt in prompts:
+        if not prompt.messages or tools_of(prompt.messages):
+            what = "offers tools of its own" if prompt.messages else "has no message"
+            raise TutelageError(f"The prompt {prompt.id!r} {what}, so those of --tools cannot be offered in it.")
+    return [replace(p, messages=(replace(p.messages[0], tools=tools.schemas), *p.messages[1:])) for p in prompts]
+
+
+@dataclass
+class BranchTokens:
+    """Tokens that a branch has read and written; `spans` are the places of those that were sampled, by turn."""
+
+    prompt: int
+    tokens: list[int]
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class Trace:
+    """Tokens, turns and rewards of an episode."""
+
+    prompt: Prompt
+    number: int
+    attempt: int = 0
+    contexts: list[BranchTokens] = field(default_factory=list)
+    turns: list[SampledCompletion] = field(default_factory=list)
+    episode: Episode | None = None
+    outcome: float = math.nan
+    stop: Stop = "done"
+
+    @property
+    def name(self) -> str:
+        """Name of the random stream of the next turn."""
+        return f"{self.prompt.id}\0{self.number}\0{self.attempt}\0{len(self.turns)}"
+
+
+@dataclass(frozen=True)
+class TurnRequest:
+    """A turn that an episode waits for."""
+
+    trace: Trace
+    tokens: tuple[int, ...]
+    room: int
+    reply: Future[SampledCompletion]
+
+
+class EpisodeText:
+    """Messages of episodes as tokens, and sampled turns as messages; safe for several threads.
+
+    Raises TutelageError if the chat template does not show the tools, or writes calls in an unknown form.
+    """
+
+    def __init__(self, vocabulary: TextVocabulary, tools: Toolbox) -> None:
+        self.tokenizer, self.end_ids = copy.deepcopy(vocabulary.tokenizer), frozenset(vocabulary.end_ids)
+        schemas = tools.schemas
+        self._read: Callable[[str], Calls] | None = call_reader(schemas[0], self.tokenizer) if schemas else None
+        self._lock = threading.Lock()  # a tokenizer serves one thread at a time
+
+    def turn(self, completion: SampledCompletion) -> Turn:
+        """The message of a sampled turn."""
+        if self._read is None:
+            return Turn(Message("assistant", completion.text))
+        ids = list(completion.tokens)
+        while ids and ids[-1] in self.end_ids:
+            ids.pop()
+        with self._lock:
+            text = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return turn_of(text, self._read)
+
+    def tokens_before(self, trace: Trace, messages: Messages, new: Sequence[Message]) -> tuple[list[int], bool]:
+        """Tokens that the policy reads before the next turn of an episode, and whether they continue those of its last
+        turn."""
+        with self._lock:
+            if not trace.turns:
+                return encode((*messages, *new), None, self.tokenizer)[0], False
+            ids, continues = encode_next(messages, tuple(new), self.tokenizer)
+        if not continues:
+            return ids, False
+        held = trace.contexts[-1].tokens
+        ended = held[-1] in self.end_ids and ids[0] in self.end_ids  # an end that was sampled is not read again
+        return [*held, *ids[ended:]], True
+
+
+class Episodes:
+    """The episodes of a rollout, and the turns that they wait for."""
+
+    def __init__(
+        self, environment: Environment, text: EpisodeText, sampling: config.Sampling, seed: int, context: int | None
+    ) -> None:
+        self.environment, self.text, self.sampling = environment, text, sampling
+        self.seed, self.context = seed, context
+        self.faults: list[str] = []
+        self.waiting: list[TurnRequest] = []
+        self._arrivals: SimpleQueue[TurnRequest | Exception | None] = SimpleQueue()
+
+    def rounds(self, episodes: int) -> Iterator[Sequence[TurnRequest]]:
+        """The turns that all unfinished episodes wait for, until all have ended. Raises what an episode raised."""
+        while episodes:
+            self.waiting = []
+            while len(self.waiting) < episodes:
+                arrival = self._arrivals.get()
+                if isinstance(arrival, Exception):
+                    raise arrival
+                if arrival is None:
+                    episodes -= 1
+                else:
+                    self.waiting.append(arrival)
+            if self.waiting:
+                yield self.waiting
+
+    async def play(self, trace: Trace, threads: ThreadPoolExecutor) -> None:
+        """Play an episode, again after a fault."""
+        try:
+            while not await self._attempt(trace, threads):
+                trace.contexts, trace.turns = [], []
+                trace.attempt += 1
+            self._arrivals.put(None)
+        except Exception as error:
+            self._arrivals.put(error)
+
+    async def _attempt(self, trace: Trace, threads: ThreadPoolExecutor) -> bool:
+        """Play an episode once. False after a fault, if there is another attempt."""
+        environment = self.environment
+        deadline = asyncio.timeout(environment.seconds)
+        random = Random(f"{self.seed} {trace.prompt.id} {trace.number} {trace.attempt}")
+        sample = partial(self._turn, trace, trace.attempt, deadline)
+        trace.episode = episode = Episode(trace.prompt.messages, environment.tools, random, environment.turns, sample)
+        trace.outcome, trace.stop = 0.0, "done"
+        try:
+            async with deadline:
+                trace.outcome = _number(await _played(environment, trace.prompt, episode, threads), environment)
+        except Truncation as end:
+            trace.stop = "turns" if str(end) == "turns" else "tokens"
+        except (Fault, TimeoutError) as error:
+            if isinstance(error, TimeoutError) and not deadline.expired():
+                raise  # of the environment itself, which has to handle it
+            late = f"nothing happened for {environment.seconds:g} s after a turn"
+            self.faults.append(late if isinstance(error, TimeoutError) else str(error))
+            if trace.attempt < REDRAWS:
+                return False
+            trace.outcome, trace.stop = math.nan, "fault"
+        return True
+
+    async def _turn(
+        self, trace: Trace, attempt: int, deadline: asyncio.Timeout, messages: Messages, new: Sequence[Message]
+    ) -> tuple[Turn, bool]:
+        """The next turn of an episode, and whether it was cut."""
+        if trace.attempt != attempt:
+            raise Truncation("fault")  # a plain function that went on after its time was over
+        tokens, continues = self.text.tokens_before(trace, messages, new)
+        context, limit = self.context, self.sampling.max_new_tokens
+        room = limit if context is None else min(limit, context - len(tokens))
+        if room < 1:
+            raise Truncation("tokens")
+        deadline.reschedule(None)
+        request = TurnRequest(trace, tuple(tokens), room, Future())
+        self._arrivals.put(request)
+        completion = await asyncio.wrap_future(request.reply)
+        deadline.reschedule(asyncio.get_running_loop().time() + self.environment.seconds)
+        trace.turns.append(completion)
+        if not continues:
+            trace.contexts.append(BranchTokens(len(tokens), tokens))
+        branch = trace.contexts[-1]
+        branch.tokens = [*tokens, *completion.tokens]
+        branch.spans.append((len(tokens), len(branch.tokens)))
+        return self.text.turn(completion), not completion.terminated
+
+
+async def _played(environment: Environment, prompt: Prompt, episode: Episode, threads: ThreadPoolExecutor) -> object:
+    """What `play` returns; a plain function runs in a thread."""
+    if inspect.iscoroutinefunction(environment.play):
+        return await environment.play(prompt.data, episode)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(threads, partial(environment.play, prompt.data, BlockingEpisode(episode, loop)))
+
+
+def _number(value: object, environment: Environment) -> float:
+    """The reward that `play` returned; NaN for None. Raises TutelageError for anything but a finite number."""
+    if value is None:
+        return math.nan
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise TutelageError(
+        f"{environment.name} returned {value!r:.100} for an episode: return its reward as a finite number, or None if "
+        "none applies."
+    )
+
+
+@contextmanager
+def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop in a thread, so that it may run beside one of the caller's."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="episodes", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(timeout=5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(timeout=5)
+        loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,114 @@
+"""Episodes of several turns, as the author of an environment sees them.
+
+async def play(row, episode):                        # or a plain function
+    answer = await episode.chat()                    # the conversation of the prompt, then messages of its own
+    while answer.calls:
+        answer = await episode.chat(*[await episode.run(call) for call in answer.calls])
+    return float(answer.content == row["answer"])    # the reward of the end; None if none applies
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeAlias
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.records import Message, Messages, ToolCall
+from tutelage.data.tool_calls import Turn
+from tutelage.tools.tool import Toolbox
+
+Row: TypeAlias = Mapping[str, object]
+Play: TypeAlias = Callable[[Row, Any], Any]
+"""An episode with one row of the prompts: a coroutine function, or a function."""
+
+
+class Truncation(Exception):
+    """The end of an episode at a limit: "turns", or "tokens". Raised in `Episode.chat`."""
+
+
+@dataclass
+class Episode:
+    """A conversation of the policy with an environment.
+
+    `messages` is the conversation so far; `random` is seeded by the run, the row and the number of the sample.
+    `problem` describes calls of the last turn that cannot be read; these stay in its text.
+    """
+
+    messages: Messages
+    tools: Toolbox
+    random: Random
+    turns: int
+    """Most turns of the policy."""
+    sample: Callable[[Messages, Sequence[Message]], Awaitable[tuple[Turn, bool]]] = field(repr=False)
+    """Samples the next turn; the second value tells whether it was cut at the limit of tokens."""
+    rewards: list[float] = field(default_factory=list)
+    """Reward of each turn so far."""
+    problem: str = ""
+    _waiting: bool = False
+
+    async def chat(self, *new: Message | Mapping[str, str]) -> Message:
+        """The next turn of the policy after the messages `new`, each a `Message` or a mapping with role and content."""
+        said = tuple(one if isinstance(one, Message) else message_of(one) for one in new)
+        for one in said:
+            if one.role == "assistant" or not isinstance(one.content, str):
+                raise TutelageError(f"chat takes messages of a system, a user or a tool with a text, not {one}.")
+        if self.messages and self.messages[-1].role == "assistant" and not said:
+            raise TutelageError("chat() needs a message after a turn of the policy.")
+        if len(self.rewards) == self.turns:
+            raise Truncation("turns")
+        if self._waiting:
+            raise TutelageError("An episode has one turn at a time: await each chat before the next.")
+        self._waiting = True
+        turn, cut = await self.sample(self.messages, said)
+        self._waiting = False
+        self.messages = (*self.messages, *said, turn.message)
+        self.rewards.append(0.0)
+        self.problem = turn.problem
+        if cut:
+            raise Truncation("tokens")
+        return turn.message
+
+    async def run(self, call: ToolCall) -> Message:
+        """The result of a call of a tool, as a message."""
+        return await self.tools.run(call)
+
+    def reward(self, value: float) -> None:
+        """Add to the reward of the last turn, apart from what `play` returns."""
+        if not self.rewards:
+            raise TutelageError("A reward belongs to a turn of the policy, and there is none yet: call chat first.")
+        self.rewards[-1] += float(value)
+
+
+def message_of(row: Mapping[str, str]) -> Message:
+    """The message with a mapping's role and content."""
+    if set(row) != {"role", "content"}:
+        raise TutelageError(f"A message needs role and content, not {', '.join(map(str, row)) or 'nothing'}.")
+    return Message(row["role"], row["content"])  # type: ignore[arg-type]
+
+
+class BlockingEpisode:
+    """An episode for a plain function, which waits in its own thread for turns and results."""
+
+    def __init__(self, episode: Episode, loop: asyncio.AbstractEventLoop) -> None:
+        self._episode, self._loop = episode, loop
+
+    def chat(self, *new: Message | Mapping[str, str]) -> Message:
+        """See `Episode.chat`."""
+        return asyncio.run_coroutine_threadsafe(self._episode.chat(*new), self._loop).result()
+
+    def run(self, call: ToolCall) -> Message:
+        """See `Episode.run`."""
+        return asyncio.run_coroutine_threadsafe(self._episode.run(call), self._loop).result()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._episode, name)
+
+
+async def play_with_tools(row: Row, episode: Episode) -> float:
+    """An episode with nothing but tools, which ends with the first turn without a call. Its own reward is 0."""
+    answer = await episode.chat()
+    while answer.calls or episode.problem:
+        results = [await episode.run(call) for call in answer.calls]
+        answer = await episode.chat(*(results or [Message("user", f"The call cannot be read: {episode.problem}.")]))
+    return 0.0
