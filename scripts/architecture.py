@@ -57,6 +57,7 @@ PACKAGES = (
         "numpy pyarrow datasets httpx",
     ),
     Package("data.worlds", "the embedded worlds: a small language, children's questions, their gold", "data", ""),
+    Package("tools", "tools that a policy calls, each with a schema and limits", "data base", "transformers"),
     Package(
         "stats",
         "votes, agreement, reliability, intervals, win rates, text measures; no torch",

@@ -10,9 +10,9 @@ import pytest
 import tutelage as tt
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base.config.flags import settings_from as from_flags
+from tutelage.base.functions import function_named
 from tutelage.commands.calls import importable_name, settings_from
 from tutelage.rewards.composite import WeightedReward
-from tutelage.rewards.factory import function_named
 
 SETTINGS = {name: getattr(tt, name) for name in tt.__all__ if name.endswith("Settings")}
 

@@ -8,10 +8,11 @@ import pytest
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.base.functions import function_named
 from tutelage.data.formats import load_prompts
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.composite import WeightedReward
-from tutelage.rewards.factory import RULES, columns_by_name, function_named, make_reward, require_columns, rule_named
+from tutelage.rewards.factory import RULES, columns_by_name, make_reward, require_columns, rule_named
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.math_rules import MathMatch, NumberMatch
 from tutelage.rewards.model_reward import ModelReward

@@ -11,12 +11,13 @@ import pytest
 from served import choices, serving
 
 from tutelage.base import config
+from tutelage.base.functions import function_named
 from tutelage.commands.line import main
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.formats import load_prompts
 from tutelage.data.record_formats import FIELDS
 from tutelage.data.records import Message
-from tutelage.rewards.factory import RULES, function_named, make_reward
+from tutelage.rewards.factory import RULES, make_reward
 from tutelage.rewards.judge import swiss
 from tutelage.rewards.reward import Completion, Completions
 from tutelage.rewards.scores import scores_of

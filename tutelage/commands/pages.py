@@ -15,6 +15,7 @@ PAGES = {
     "tutelage.algorithms": "algorithms",
     "tutelage.commands.completion": "installation",
     "tutelage.base.config.sections": "algorithms",
+    "tutelage.base.functions": "rewards",
     "tutelage.commands.collect": "collecting",
     "tutelage.commands.collect.connections": "collecting_api",
     "tutelage.commands.iterate": "collecting",

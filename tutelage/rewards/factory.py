@@ -1,18 +1,17 @@
 """Rewards by their command-line names: models, functions, rules and judges, and the columns that they read."""
 
 import ast
-import importlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.base.functions import function_named
 from tutelage.base.lazy import LazyTable
 from tutelage.base.nouns import counted
 from tutelage.data.formats import LoadedRecords
@@ -20,7 +19,7 @@ from tutelage.data.tokenizer import same_vocabulary
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.composite import WeightedReward
-from tutelage.rewards.function import FunctionReward, place_of
+from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.names import names_model, split_weight
 from tutelage.rewards.reward import Reward, columns_read
@@ -151,34 +150,6 @@ def _without_model(name: str) -> Reward | None:
         return None
     kind, _, rest = name.partition(":")
     return MAKERS[kind](rest) if kind in MAKERS else FunctionReward(function_named(name), name)
-
-
-def function_named(name: str) -> Callable[..., object]:
-    """Import the callable `module:function`."""
-    module, _, attribute = name.partition(":")
-    try:
-        function = getattr(_imported(module, name), attribute)
-    except AttributeError as error:
-        raise TutelageError(f"The module {module!r} has no function {attribute!r}.") from error
-    if not callable(function):
-        raise TutelageError(f"{name!r} is not a function.")
-    return function
-
-
-def _imported(module: str, name: str) -> ModuleType:
-    """Import the module of the function `name`."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        file = Path(*module.split(".")).with_suffix(".py")
-        hint = ", where Python does not look: set PYTHONPATH=. before the command"
-        is_here = file.is_file() and f"{module}.".startswith(f"{error.name}.")
-        place = f". {file} lies in this folder{hint}" if is_here else ""
-        raise TutelageError(f"The module of {name!r} cannot be imported: {error}{place}.") from error
-    except Exception as error:  # imports run arbitrary code
-        place = "" if isinstance(error, SyntaxError) else place_of(error)  # a SyntaxError includes its place
-        reason = f"{type(error).__name__}: {error}{place}"
-        raise TutelageError(f"The module of {name!r} cannot be imported: {reason}.") from error
 
 
 def require_columns(names: Sequence[str], prompts: LoadedRecords[Any]) -> None:

@@ -1,13 +1,12 @@
 """Reward from a user-defined function."""
 
 import inspect
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.functions import place_of
 from tutelage.rewards.reward import Breakdown, BreakdownReward, Completion
 from tutelage.rewards.scores import checked
 
@@ -85,13 +84,3 @@ def argument_count(function: Callable[..., object], name: str) -> int:
             f"The reward function {name} asks for {names}; it must take (completions), or (prompts, answers) as texts."
         )
     return len(positional)
-
-
-def place_of(error: Exception, file: str = "") -> str:
-    """Innermost line of a traceback, in `file` if the traceback includes it: " (rewards.py:9)"."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    if not frames:
-        return ""
-    own = [frame for frame in frames if frame.filename == file]
-    frame = (own or frames)[-1]
-    return f" ({Path(frame.filename).name}:{frame.lineno})"
