@@ -14,7 +14,7 @@ import pytest
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import ToolCall
 from tutelage.tools import isolation, python_process
-from tutelage.tools.python_process import Limits, python, python_tool, run_program
+from tutelage.tools.python_process import ProgramLimits, python, python_tool, run_program
 from tutelage.tools.tool import Fault, Toolbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
@@ -38,7 +38,7 @@ def unlimited(request, monkeypatch):
     """What cannot be limited, with and without the namespaces that this system permits."""
     if request.param == "without namespaces":
         monkeypatch.setattr(python_process, "KEEPER", (sys.executable, "-I", "-S", "-c", WITHOUT_NAMESPACES))
-    return run_program("", Limits()).unlimited
+    return run_program("", ProgramLimits()).unlimited
 
 
 def running(mark: str) -> list[str]:
@@ -55,13 +55,15 @@ def _command(process: str) -> bytes:
 
 
 def test_output_status_and_errors(unlimited):
-    ended = run_program("import sys; print('é', 6 * 7); print('warning', file=sys.stderr); sys.exit(3)", Limits())
-    assert (ended.output, ended.status, ended.stopped) == ("é 42\nwarning\n", 3, "")
-    assert "line 2" in run_program("x = 1\nx / 0", Limits()).output
-    assert "SyntaxError" in run_program("x = = 1", Limits()).output
-    assert run_program("import os; os.abort()", Limits()).status == -6
-    assert run_program("print('\ud800')", Limits()).status == 1
-    assert run_program("\0", Limits()).status == 1
+    result = run_program(
+        "import sys; print('é', 6 * 7); print('warning', file=sys.stderr); sys.exit(3)", ProgramLimits()
+    )
+    assert (result.output, result.status, result.stopped) == ("é 42\nwarning\n", 3, "")
+    assert "line 2" in run_program("x = 1\nx / 0", ProgramLimits()).output
+    assert "SyntaxError" in run_program("x = = 1", ProgramLimits()).output
+    assert run_program("import os; os.abort()", ProgramLimits()).status == -6
+    assert run_program("print('\ud800')", ProgramLimits()).status == 1
+    assert run_program("\0", ProgramLimits()).status == 1
 
 
 def test_nothing_of_the_caller_is_seen(unlimited, monkeypatch, tmp_path):
@@ -76,7 +78,7 @@ try:
 except OSError as error:
     print(error)
 """
-    output = run_program(code, Limits()).output
+    output = run_program(code, ProgramLimits()).output
     assert "SECRET" not in output
     assert "['main.py']" in output
     if "files outside its folder" not in unlimited:
@@ -84,27 +86,27 @@ except OSError as error:
 
 
 def test_an_endless_loop_ends_by_its_computing_time(unlimited):
-    ended = run_program("print('begin')\nwhile True: pass", Limits(computing=1))
-    assert (ended.output, ended.status) == ("begin\n", -24)
+    result = run_program("print('begin')\nwhile True: pass", ProgramLimits(computing=1))
+    assert (result.output, result.status) == ("begin\n", -24)
 
 
 def test_a_sleeper_ends_by_the_clock(unlimited):
-    ended = run_program("import time; print('begin'); time.sleep(99)", Limits(seconds=1.0))
-    assert (ended.output, ended.stopped) == ("begin\n", "time")
+    result = run_program("import time; print('begin'); time.sleep(99)", ProgramLimits(seconds=1.0))
+    assert (result.output, result.stopped) == ("begin\n", "time")
 
 
 def test_endless_output_ends_at_its_limit(unlimited):
-    ended = run_program("while True: print('x' * 1000)", Limits(output=10_000))
-    assert (len(ended.output), ended.stopped) == (10_000, "output")
+    result = run_program("while True: print('x' * 1000)", ProgramLimits(output=10_000))
+    assert (len(result.output), result.stopped) == (10_000, "output")
 
 
 def test_a_large_allocation_fails(unlimited):
-    assert "MemoryError" in run_program("x = bytearray(10 * 2**30)", Limits()).output
+    assert "MemoryError" in run_program("x = bytearray(10 * 2**30)", ProgramLimits()).output
 
 
 def test_a_large_file_fails(unlimited):
-    ended = run_program("open('big', 'wb').write(bytes(3 * 2**20))", Limits(disk=2**20))
-    assert "OSError" in ended.output
+    result = run_program("open('big', 'wb').write(bytes(3 * 2**20))", ProgramLimits(disk=2**20))
+    assert "OSError" in result.output
 
 
 def test_a_forker_makes_few_processes_and_all_end(unlimited):
@@ -122,8 +124,8 @@ for _ in range(200):
         pass
 print(made)
 """
-    ended = run_program(code, Limits(processes=16))
-    assert 5 <= int(ended.output) <= (200 if "the number of processes" in unlimited else 16)
+    result = run_program(code, ProgramLimits(processes=16))
+    assert 5 <= int(result.output) <= (200 if "the number of processes" in unlimited else 16)
     assert running(mark) == []
 
 
@@ -135,7 +137,7 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)", {
 print(child.poll())
 """
     start = time.monotonic()
-    assert run_program(code, Limits()).output == "None\n"
+    assert run_program(code, ProgramLimits()).output == "None\n"
     assert running(mark) == []
     assert time.monotonic() - start < 20
 
@@ -145,9 +147,9 @@ def test_files_outside_are_not_written_and_the_folder_is_removed(unlimited, tmp_
     before = set(folders.glob("tutelage-python-*"))
     target = tmp_path / "outside"
     code = f"open('inside', 'w').write('x')\ntry: open({str(target)!r}, 'w').write('x')\nexcept OSError: print('no')"
-    ended = run_program(code, Limits())
+    result = run_program(code, ProgramLimits())
     if "files outside its folder" not in unlimited:
-        assert ended.output == "no\n"
+        assert result.output == "no\n"
         assert not target.exists()
     assert set(folders.glob("tutelage-python-*")) <= before
 
@@ -159,30 +161,32 @@ def test_there_is_no_network(unlimited):
         return
     with socket.create_server(("127.0.0.1", 0)) as server:
         code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
-        assert "OSError" in run_program(code, Limits()).output
+        assert "OSError" in run_program(code, ProgramLimits()).output
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()
 
 
 def test_a_program_that_kills_its_parents_is_no_fault(unlimited):
-    run_program("import os, signal\nfor _ in range(3): os.kill(os.getppid(), signal.SIGKILL)", Limits(seconds=5.0))
-    run_program("import os, signal\nos.kill(0, signal.SIGKILL)", Limits(seconds=5.0))
+    run_program(
+        "import os, signal\nfor _ in range(3): os.kill(os.getppid(), signal.SIGKILL)", ProgramLimits(seconds=5.0)
+    )
+    run_program("import os, signal\nos.kill(0, signal.SIGKILL)", ProgramLimits(seconds=5.0))
 
 
 def test_a_program_has_no_more_rights_than_a_user(unlimited):
     if "the user id" in unlimited:
         return
-    assert run_program("import os; print(os.geteuid() == 0)", Limits()).output == "False\n"
-    assert "PermissionError" in run_program("import os; os.setuid(0)", Limits()).output
+    assert run_program("import os; print(os.geteuid() == 0)", ProgramLimits()).output == "False\n"
+    assert "PermissionError" in run_program("import os; os.setuid(0)", ProgramLimits()).output
 
 
 def test_the_result_of_the_tool(monkeypatch):
     assert python("print(1)") == "1\n"
     assert python("") == "[no output]"
     assert python("import sys; sys.exit('bad')") == "bad\n\n[exit status 1]"
-    limits = Limits(computing=1, output=1000)
-    monkeypatch.setattr(python_process, "Limits", lambda: limits)
+    limits = ProgramLimits(computing=1, output=1000)
+    monkeypatch.setattr(python_process, "ProgramLimits", lambda: limits)
     assert "stopped" in python("while True: print('x' * 100)")
     box = Toolbox([python_tool()])
     message = asyncio.run(box.run(ToolCall("python", json.dumps({"code": "print('begin')\nwhile True: pass"}))))
@@ -204,16 +208,16 @@ def test_what_is_not_limited_is_logged_once(unlimited, caplog):
 def test_a_process_that_cannot_be_started_is_a_fault(keeper, monkeypatch):
     monkeypatch.setattr(python_process, "KEEPER", keeper)
     with pytest.raises(Fault):
-        run_program("print(1)", Limits())
+        run_program("print(1)", ProgramLimits())
     with pytest.raises(TutelageError, match="python"):
         python_tool()
 
 
 def test_no_process_and_no_descriptor_is_left():
-    run_program("", Limits())
+    run_program("", ProgramLimits())
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        run_program("print(1)", Limits())
+        run_program("print(1)", ProgramLimits())
     assert len(os.listdir("/proc/self/fd")) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)

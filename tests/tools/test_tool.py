@@ -20,7 +20,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, ToolCall
 from tutelage.data.tool_values import read_tools
 from tutelage.tools import tool as module
-from tutelage.tools.tool import Fault, Tool, Toolbox, cut, tool_of
+from tutelage.tools.tool import Fault, Tool, Toolbox, tool_of, without_middle
 
 
 def add(a: int, b: int = 1) -> int:
@@ -233,8 +233,8 @@ def test_a_long_result_keeps_its_beginning_and_end():
 
 
 @pytest.mark.parametrize("length", [199, 200, 201, 250, 10**6])
-def test_a_cut_text_has_exactly_its_limit(length):
-    assert len(cut("x" * length, 200)) == min(length, 200)
+def test_a_shorter_text_has_exactly_its_limit(length):
+    assert len(without_middle("x" * length, 200)) == min(length, 200)
 
 
 def test_long_arguments_make_no_long_message():
@@ -379,3 +379,17 @@ def test_literals_are_enums():
 
     assert content(tool_of(pick), '{"unit": "km"}') == "km"
     assert "km" in content(tool_of(pick), '{"unit": "m"}')
+
+
+def test_arguments_that_the_function_does_not_take_are_a_message():
+    schema = json.dumps({"type": "function", "function": {"name": "add", "parameters": {"additionalProperties": True}}})
+
+    async def wait(a: int) -> int:
+        return a
+
+    for function in (add, wait):
+        assert content(Tool("add", schema, function), '{"c": 1}').startswith("error: TypeError")
+
+
+def test_half_a_surrogate_pair_in_a_name():
+    asyncio.run(Toolbox([]).run(ToolCall("\ud800", ""))).name.encode()

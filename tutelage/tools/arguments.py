@@ -33,12 +33,12 @@ def read_arguments(text: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     Raises UnfitArguments.
     """
     schema = {"type": "object", "additionalProperties": False, **parameters}
-    value = _fitted(_parsed(text, "the arguments") if text.strip() else {}, schema, "the arguments")
+    value = _fit(_parse(text, "the arguments") if text.strip() else {}, schema, "the arguments")
     assert isinstance(value, dict)
     return value
 
 
-def _parsed(text: str, place: str) -> object:
+def _parse(text: str, place: str) -> object:
     try:
         return json.loads(text, parse_constant=_no_number)
     except RecursionError:
@@ -51,7 +51,7 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def _fitted(value: Any, schema: Mapping[str, Any], place: str) -> Any:
+def _fit(value: Any, schema: Mapping[str, Any], place: str) -> Any:
     """The value as the schema allows it."""
     if value is None and schema.get("nullable"):
         return None
@@ -60,7 +60,7 @@ def _fitted(value: Any, schema: Mapping[str, Any], place: str) -> Any:
     types = schema.get("type", ())
     types = (types,) if isinstance(types, str) else tuple(types)
     if isinstance(value, str) and "string" not in types and {"object", "array"} & set(types):
-        value = _parsed(value, place)
+        value = _parse(value, place)
     if "integer" in types and isinstance(value, float) and value.is_integer():
         value = int(value)
     if types and not any(_is_of(value, name) for name in types):
@@ -69,8 +69,8 @@ def _fitted(value: Any, schema: Mapping[str, Any], place: str) -> Any:
     if "enum" in schema and not any(type(value) is type(one) and value == one for one in schema["enum"]):
         raise UnfitArguments(f"{place} must be one of {json.dumps(schema['enum'], ensure_ascii=False)}")
     if isinstance(value, list):
-        return _fitted_items(value, schema, place)
-    return _fitted_object(value, schema, place) if isinstance(value, dict) else value
+        return _fit_items(value, schema, place)
+    return _fit_object(value, schema, place) if isinstance(value, dict) else value
 
 
 def _is_of(value: object, name: str) -> bool:
@@ -84,22 +84,22 @@ def _first_fit(value: Any, schemas: list[Mapping[str, Any]], place: str) -> Any:
     reasons = []
     for schema in schemas:
         try:
-            return _fitted(value, schema, place)
+            return _fit(value, schema, place)
         except UnfitArguments as error:
             reasons.append(str(error))
     raise UnfitArguments("; or ".join(reasons))
 
 
-def _fitted_items(values: list[Any], schema: Mapping[str, Any], place: str) -> list[Any]:
+def _fit_items(values: list[Any], schema: Mapping[str, Any], place: str) -> list[Any]:
     first = schema.get("prefixItems")
     if first is not None and len(first) != len(values):
         raise UnfitArguments(f"{place} must have {counted(len(first), 'item')}, not {len(values)}")
     schemas = first or [schema.get("items", {})] * len(values)
     pairs = enumerate(zip(values, schemas, strict=True))
-    return [_fitted(value, item, f"item {number} of {place}") for number, (value, item) in pairs]
+    return [_fit(value, item, f"item {number} of {place}") for number, (value, item) in pairs]
 
 
-def _fitted_object(values: dict[str, Any], schema: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _fit_object(values: dict[str, Any], schema: Mapping[str, Any], place: str) -> dict[str, Any]:
     properties = schema.get("properties", {})
     missing = [name for name in schema.get("required", ()) if name not in values]
     if missing:
@@ -110,4 +110,4 @@ def _fitted_object(values: dict[str, Any], schema: Mapping[str, Any], place: str
         expected = f"allowed are {', '.join(properties)}" if properties else "none is allowed"
         raise UnfitArguments(f"{place} have an unknown name {json.dumps(unknown[0], ensure_ascii=False)}; {expected}")
     rest = others if isinstance(others, Mapping) else {}
-    return {name: _fitted(value, properties.get(name, rest), f"{name!r}") for name, value in values.items()}
+    return {name: _fit(value, properties.get(name, rest), f"{name!r}") for name, value in values.items()}

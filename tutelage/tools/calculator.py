@@ -36,7 +36,7 @@ def calculator(expression: str) -> str:
 
     Args:
         expression: Numbers with + - * / // % ** and parentheses, pi, e, and the functions abs, ceil, cos, exp,
-            factorial, floor, gcd, log, log10, max, min, round, sin, sqrt, tan; for example "sqrt(2) * (1.5 + 3)".
+            factorial, floor, log, log10, max, min, round, sin, sqrt, tan; for example "sqrt(2) * (1.5 + 3)".
     """
     text = expression.strip().translate(str.maketrans("×·÷−", "**/-"))
     if len(text) > CHARACTERS:
@@ -47,7 +47,7 @@ def calculator(expression: str) -> str:
         raise Uncomputable(f"{text!r} is not an arithmetic expression") from error
     with localcontext(Context(prec=DIGITS, Emax=BITS // 3, Emin=-BITS // 3)):
         try:
-            return shown(_value(tree.body, text))
+            return number_text(_value(tree.body, text))
         except ZeroDivisionError as error:
             raise Uncomputable("division by zero") from error
         except (OverflowError, DecimalException, RecursionError) as error:
@@ -139,12 +139,8 @@ def _round(value: Number, digits: Number = Fraction(0)) -> Number:
 
 def _integer(value: Number, least: int, most: int) -> int:
     if value.denominator != 1 or not least <= value <= most:
-        raise Uncomputable(f"{shown(value)} is not an integer from {least:,} to {most:,}")
+        raise Uncomputable(f"{number_text(value)} is not an integer from {least:,} to {most:,}")
     return int(value)
-
-
-def _gcd(*values: Number) -> int:
-    return math.gcd(*(_integer(value, -(2**BITS), 2**BITS) for value in values))
 
 
 OPERATORS: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = {
@@ -167,7 +163,6 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Number | int | float], int, int]] = 
     "exp": (_inexact(Decimal.exp), 1, 1),
     "factorial": (lambda value: math.factorial(_integer(value, 0, 1_100)), 1, 1),
     "floor": (math.floor, 1, 1),
-    "gcd": (_gcd, 1, 99),
     "log": (_log, 1, 2),
     "log10": (_inexact(Decimal.log10), 1, 1),
     "max": (lambda *values: max(values), 1, 99),
@@ -180,7 +175,7 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Number | int | float], int, int]] = 
 """Functions with the fewest and the most arguments."""
 
 
-def shown(value: Number) -> str:
+def number_text(value: Number) -> str:
     """An integer or a finite decimal of at most `EXACT` digits exactly, any other number with `ROUNDED` significant
     digits."""
     if value.denominator == 1:

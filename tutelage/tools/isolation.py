@@ -19,6 +19,8 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 NEW_MOUNTS, NEW_IPC, NEW_USERS, NEW_PIDS, NEW_NETWORK = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
@@ -46,51 +48,43 @@ def call(name: str, *arguments: object) -> None:
         raise OSError(ctypes.get_errno(), name)
 
 
-class Report:
-    """What the caller learns, line by line."""
-
-    def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)
-        self._descriptor = descriptor
-
-    def write(self, **values: object) -> None:
-        """Add a line."""
-        os.write(self._descriptor, f"{json.dumps(values)}\n".encode())
+def write(report: int, **values: object) -> None:
+    """Add a line to the report."""
+    os.write(report, f"{json.dumps(values)}\n".encode())
 
 
 def main() -> None:
     """The keeper: start the program, and end all of its processes in time."""
     limits = json.loads(sys.argv[1])
-    report = Report(limits["report"])
+    report = limits["report"]
+    os.set_inheritable(report, False)
     user = FIRST_USER + os.getpid() if os.geteuid() == 0 else 0
     user = new_process_ids(user, report)
     try:
         call("prctl", SUBREAPER, 1, 0, 0, 0)  # processes whose parent ended become children of this one
         call("prctl", DUMPABLE, 0, 0, 0, 0)  # its memory and files are closed to a program of the same user
     except OSError:
-        report.write(unlimited=["processes that leave its group"])
+        write(report, unlimited=["processes that leave its group"])
     first = os.fork()
     if first == 0:
         try:
             first_process(limits, user, report)
         except BaseException as error:
-            report.write(fault=f"{type(error).__name__}: {error}")
+            write(report, fault=f"{type(error).__name__}: {error}")
         os._exit(1)
     stopped = wait(first, limits["seconds"])
     if stopped:
         os.kill(first, signal.SIGKILL)
-        report.write(stopped=stopped)
+        write(report, stopped=stopped)
     end_children()
 
 
-def new_process_ids(user: int, report: Report) -> int:
+def new_process_ids(user: int, report: int) -> int:
     """Enter a PID namespace, within a user namespace unless privileged. Returns the user id for the program, 0 for that
     of the caller."""
-    try:
+    with suppress(OSError):
         call("unshare", NEW_PIDS)
         return user
-    except OSError:
-        pass
     inside, outside = os.geteuid() or NOBODY, os.geteuid()
     groups = (os.getegid() or NOBODY, os.getegid())
     try:
@@ -105,7 +99,7 @@ def new_process_ids(user: int, report: Report) -> int:
     except OSError:
         return user
     if user:
-        report.write(unlimited=["the number of processes", "the user id"])
+        write(report, unlimited=["the number of processes", "the user id"])
     return 0
 
 
@@ -129,36 +123,44 @@ def wait(child: int, seconds: float) -> str:
 
 def end_children() -> None:
     """Kill children until there is none; those of a killed child become children of this process."""
-    while True:
-        for child in children():
-            try:
-                os.kill(child, signal.SIGKILL)
-            except OSError:
-                continue
-        try:
+    with suppress(ChildProcessError):
+        while True:
+            for process in processes():
+                if parent(process) == os.getpid():
+                    with suppress(OSError):
+                        os.kill(int(process.rpartition("/")[2]), signal.SIGKILL)
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        except ChildProcessError:
-            return
-        time.sleep(0.001)
+            time.sleep(0.001)
 
 
-def children() -> list[int]:
-    """Process ids of the children of this process, where there is /proc."""
-    found = []
+def processes() -> Iterator[str]:
+    """Folders of all processes, where there is /proc."""
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parent = int(file.read().rpartition(b")")[2].split()[1])
-            except OSError:
-                continue
-            if parent == os.getpid():
-                found.append(int(name))
-    return found
+            yield f"/proc/{name}"
 
 
-def first_process(limits: dict[str, Any], user: int, report: Report) -> None:
+def parent(process: str) -> int:
+    """Process id of the parent; 0 for a process that has ended."""
+    try:
+        with open(f"{process}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def own_tasks() -> int:
+    """Number of threads of all processes of this user."""
+    count = 0
+    for process in processes():
+        with suppress(OSError):
+            if os.stat(process).st_uid == os.getuid():
+                count += len(os.listdir(f"{process}/task"))
+    return count
+
+
+def first_process(limits: dict[str, Any], user: int, report: int) -> None:
     """Close off network and files, start the program, and report its status."""
     folder = limits["folder"]
     with open(os.path.join(folder, "main.py"), "rb") as file:
@@ -180,16 +182,16 @@ def first_process(limits: dict[str, Any], user: int, report: Report) -> None:
     if program == 0:
         try:
             unlimited += restrict(limits, user, folder)
-            report.write(started=True, unlimited=unlimited)
+            write(report, started=True, unlimited=unlimited)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.execve(limits["command"][0], limits["command"], environment(folder))
         except BaseException as error:
-            report.write(fault=f"{type(error).__name__}: {error}")
+            write(report, fault=f"{type(error).__name__}: {error}")
         os._exit(1)
     while True:
         child, status = os.wait()
         if child == program:
-            report.write(status=os.waitstatus_to_exitcode(status))
+            write(report, status=os.waitstatus_to_exitcode(status))
             os._exit(0)
 
 
@@ -199,11 +201,11 @@ def enter_root(root: str, prefixes: list[str], size: int) -> None:
     call("mount", None, "/", None, PRIVATE | ALL_BELOW, None)
     os.makedirs(root)
     call("mount", "tmpfs", root, "tmpfs", NO_SUID, f"size={size},nr_inodes=20000,mode=755")
-    done: list[str] = []
+    roots: list[str] = []
     for path in sorted({*VISIBLE, *prefixes}, key=len):
-        if os.path.exists(path) and not any(path == one or path.startswith(f"{one}/") for one in done):
-            show(path, root + path)
-            done.append(path)
+        if os.path.exists(path) and not any(path == one or path.startswith(f"{one}/") for one in roots):
+            bind(path, root + path)
+            roots.append(path)
     for folder in ("/tmp", "/dev/shm"):
         os.makedirs(root + folder, exist_ok=True)
         os.chmod(root + folder, 0o1777)
@@ -212,7 +214,7 @@ def enter_root(root: str, prefixes: list[str], size: int) -> None:
     call("umount2", ".", DETACH)
 
 
-def show(path: str, target: str) -> None:
+def bind(path: str, target: str) -> None:
     """Show a file or folder at `target`, read-only. Symbolic links are copied."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if os.path.islink(path):
@@ -271,18 +273,6 @@ def become(user: int, interpreter: str) -> bool:
     except OSError:
         return False
     return readable
-
-
-def own_tasks() -> int:
-    """Number of threads of all processes of this user, where there is /proc."""
-    count = 0
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        try:
-            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == os.getuid():
-                count += len(os.listdir(f"/proc/{name}/task"))
-        except OSError:
-            continue
-    return count
 
 
 def environment(folder: str) -> dict[str, str]:

@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 KEEPER: tuple[str, ...] = (sys.executable, "-I", "-S", isolation.__file__)
 """Command of the process that limits the program."""
 GRACE = 5.0
-"""Seconds after the limit of time in which the keeper must have ended everything."""
+"""Seconds after the limit of time in which the keeper must have result everything."""
 _places = threading.BoundedSemaphore(os.cpu_count() or 1)
 """As many programs run at once as there are CPUs; the others wait, and their time begins afterwards."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of a program.
+class ProgramLimits:
+    """ProgramLimits of a program.
 
     `computing` is the CPU time of each process in seconds, independent of other programs on the machine; `seconds` the
     time of a clock for everything. `memory` is the address space of each process in bytes, `disk` the size of all files
@@ -53,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProgramResult:
     """End of a program: output, exit status (negative for a signal), why it was stopped ("time", "output" or nothing),
     and what the system did not permit to limit."""
 
@@ -69,17 +69,19 @@ def python(code: str) -> str:
     Args:
         code: The program. It has no network and an empty folder; print what you want to see.
     """
-    limits = Limits()
-    ended = run_program(code, limits)
-    _log_unlimited(ended.unlimited)
-    if ended.stopped == "output":
-        return f"{ended.output}\n[stopped: more than {counted(limits.output, 'byte')} of output]"
-    if ended.stopped == "time" or -ended.status == signal.SIGXCPU:
-        seconds = limits.seconds if ended.stopped else limits.computing
-        raise TimeoutError(f"the program was stopped after {seconds:g} seconds; its output until then:\n{ended.output}")
-    if ended.status:
-        return f"{ended.output}\n[exit status {ended.status}]"
-    return ended.output or "[no output]"
+    limits = ProgramLimits()
+    result = run_program(code, limits)
+    _log_unlimited(result.unlimited)
+    if result.stopped == "output":
+        return f"{result.output}\n[stopped: more than {counted(limits.output, 'byte')} of output]"
+    if result.stopped == "time" or -result.status == signal.SIGXCPU:
+        seconds = limits.seconds if result.stopped else limits.computing
+        raise TimeoutError(
+            f"the program was stopped after {seconds:g} seconds; its output until then:\n{result.output}"
+        )
+    if result.status:
+        return f"{result.output}\n[exit status {result.status}]"
+    return result.output or "[no output]"
 
 
 def python_tool() -> Tool:
@@ -87,12 +89,12 @@ def python_tool() -> Tool:
     if not hasattr(os, "fork"):
         raise TutelageError("The tool python needs Linux or macOS; on Windows, use WSL.")
     try:
-        ended = run_program("print(6 * 7)", Limits())
+        result = run_program("print(6 * 7)", ProgramLimits())
     except Fault as error:
         raise TutelageError(f"The tool python does not work on this machine: {error}") from error
-    if ended.output.strip() != "42":
-        raise TutelageError(f"The tool python does not work on this machine: a trial ended with {ended.output!r}.")
-    _log_unlimited(ended.unlimited)
+    if result.output.strip() != "42":
+        raise TutelageError(f"The tool python does not work on this machine: a trial result with {result.output!r}.")
+    _log_unlimited(result.unlimited)
     return tool_of(python, timeout=float("inf"))
 
 
@@ -102,8 +104,8 @@ def _log_unlimited(unlimited: tuple[str, ...]) -> None:
         log.warning(f"The tool python cannot limit on this machine: {', '.join(unlimited)}.")
 
 
-def run_program(code: str, limits: Limits) -> Ended:
-    """Run a program in a folder of its own, which is removed with everything in it. All of its processes have ended
+def run_program(code: str, limits: ProgramLimits) -> ProgramResult:
+    """Run a program in a folder of its own, which is removed with everything in it. All of its processes have result
     afterwards. Raises Fault if it cannot be started."""
     with _places, tempfile.TemporaryDirectory(prefix="tutelage-python-") as folder:
         Path(folder, "main.py").write_bytes(code.encode("utf-8", "surrogatepass"))
@@ -136,7 +138,7 @@ def run_program(code: str, limits: Limits) -> Ended:
             finally:
                 _end(process)
             lines = [json.loads(line) for line in reported]
-    return _ended(output.decode("utf-8", "replace"), lines, full=full)
+    return _result(output.decode("utf-8", "replace"), lines, full=full)
 
 
 def _prefixes() -> list[str]:
@@ -145,7 +147,7 @@ def _prefixes() -> list[str]:
     return sorted({sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.base_prefix).resolve()), str(real)})
 
 
-def _read(process: "subprocess.Popen[bytes]", limits: Limits) -> tuple[bytes, bool]:
+def _read(process: "subprocess.Popen[bytes]", limits: ProgramLimits) -> tuple[bytes, bool]:
     """(output, whether it was longer than the limit). A program with too much output is stopped, and no output is
     waited for after its time."""
     assert process.stdin is not None
@@ -180,11 +182,11 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.stdout.close()
 
 
-def _ended(output: str, lines: list[dict[str, Any]], *, full: bool) -> Ended:
+def _result(output: str, lines: list[dict[str, Any]], *, full: bool) -> ProgramResult:
     """The end of a program from its output and the lines of the report."""
     values: dict[str, Any] = {key: value for line in lines for key, value in line.items()}
     unlimited = tuple(dict.fromkeys(what for line in lines for what in line.get("unlimited", ())))
     stopped = "output" if full else values.get("stopped", "")
     if "fault" in values or "started" not in values:
         raise Fault(f"The tool python cannot run programs: {values.get('fault') or output.strip() or 'no reason'}.")
-    return Ended(output, values.get("status", 0 if stopped else -signal.SIGKILL), stopped, unlimited)
+    return ProgramResult(output, values.get("status", 0 if stopped else -signal.SIGKILL), stopped, unlimited)

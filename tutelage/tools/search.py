@@ -21,7 +21,7 @@ from tutelage.base.nouns import counted
 from tutelage.data.readers import TableRow
 from tutelage.data.tables import read_table
 from tutelage.data.text_counts import words
-from tutelage.tools.tool import Tool, cut, tool_of
+from tutelage.tools.tool import Tool, tool_of, without_middle
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class Index:
         self._counts: defaultdict[str, array[int]] = defaultdict(lambda: array("l"))
         self._lengths = array("l")
         for place, document in enumerate(documents):
-            found = Counter(words(document))
-            self._lengths.append(found.total())
-            for word, count in found.items():
+            counts = Counter(words(document))
+            self._lengths.append(counts.total())
+            for word, count in counts.items():
                 self._places[word].append(place)
                 self._counts[word].append(count)
         self._mean = sum(self._lengths) / max(len(self._lengths), 1) or 1.0
@@ -76,8 +76,10 @@ def search_of(file: str) -> Tool:
     if not Path(file).expanduser().is_file():
         raise TutelageError(f"There is no file {file}; search:FILE searches in the rows of a file.")
     table = read_table(file)
-    documents = [_document(row) for row in table.rows]
-    ids = [str(row.values["id"]) if row.values.get("id") is not None else str(row.where) for row in table.rows]
+    ids, documents = list[str](), list[str]()
+    for row in table.rows:
+        ids.append(row.where if row.values.get("id") is None else str(row.values["id"]))
+        documents.append(_document(row))
     if not any(documents):
         raise TutelageError(f"No row of {file} has a text to search in; its columns are {', '.join(table.columns)}.")
     if table.broken:
@@ -100,7 +102,7 @@ def _search(index: Index, ids: Sequence[str], documents: Sequence[str]) -> Calla
         best = index.best(query, min(max(results, 1), MOST))
         if not best:
             return "No document has one of these words."
-        return "\n\n".join(f"[{ids[place]}] {cut(documents[place], LONGEST)}" for place in best)
+        return "\n\n".join(f"[{ids[place]}] {without_middle(documents[place], LONGEST)}" for place in best)
 
     return search
 

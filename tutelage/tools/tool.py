@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
@@ -156,7 +156,9 @@ class Toolbox:
 
     async def run(self, call: ToolCall) -> Message:
         """Message with the result of a call, or with what is wrong with it. Raises Fault."""
-        return Message("tool", encodable(await self._content(call)), name=call.name, call_id=call.id)
+        return Message(
+            "tool", escape_surrogates(await self._content(call)), name=escape_surrogates(call.name), call_id=call.id
+        )
 
     async def _content(self, call: ToolCall) -> str:
         self.calls["calls"] += 1
@@ -164,13 +166,13 @@ class Toolbox:
         if tool is None:
             self.calls["unknown"] += 1
             names = ", ".join(self._by_name) or "none"
-            return f"error: there is no tool {cut(repr(call.name), SHORTEST)}; the tools are: {names}"
+            return f"error: there is no tool {without_middle(repr(call.name), SHORTEST)}; the tools are: {names}"
         try:
             arguments = read_arguments(call.arguments, tool.parameters)
         except UnfitArguments as error:
             self.calls["unreadable"] += 1
-            return cut(f"error: {error}", tool.longest)
-        return cut(await self._answer(tool, arguments), tool.longest)
+            return without_middle(f"error: {error}", tool.longest)
+        return without_middle(await self._answer(tool, arguments), tool.longest)
 
     async def _answer(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         for repetition in range(tool.retries + 1):
@@ -187,7 +189,7 @@ class Toolbox:
             return f"error: {str(error) or 'the time is over'}"
         if error is None:
             try:
-                return text_of(value)
+                return result_text(value)
             except (TypeError, ValueError, RecursionError) as unfit:
                 error = unfit
         return self._failure(tool, error)
@@ -200,7 +202,7 @@ class Toolbox:
         if self.calls[f"failures/{tool.name}"] == 1:
             place = place_of(error, getattr(getattr(tool.function, "__code__", None), "co_filename", ""))
             log.warning(
-                f"The tool {tool.name} raised {cut(text, SHORTEST)}{place}. The policy reads it as the result; "
+                f"The tool {tool.name} raised {without_middle(text, SHORTEST)}{place}. The policy reads it as the result; "
                 "further failures are counted."
             )
         return f"error: {text}"
@@ -220,15 +222,11 @@ async def _within(tool: Tool, arguments: Mapping[str, Any]) -> Outcome:
 
 
 async def _outcome(tool: Tool, arguments: Mapping[str, Any]) -> Outcome:
-    if inspect.iscoroutinefunction(tool.function):
-        return await _awaited(tool.function(**arguments))
-    value, error = await _in_thread(tool, arguments)
-    return await _awaited(value) if inspect.isawaitable(value) else (value, error)
-
-
-async def _awaited(result: Awaitable[object]) -> Outcome:
     try:
-        return await result, None
+        if inspect.iscoroutinefunction(tool.function):
+            return await tool.function(**arguments), None
+        value, error = await _in_thread(tool, arguments)
+        return (await value, None) if inspect.isawaitable(value) else (value, error)
     except (Exception, SystemExit) as error:
         return None, error
 
@@ -253,7 +251,7 @@ def _in_thread(tool: Tool, arguments: Mapping[str, Any]) -> "asyncio.Future[Outc
     return asyncio.wrap_future(future)
 
 
-def text_of(value: object) -> str:
+def result_text(value: object) -> str:
     """Result of a tool as text: a text itself, anything else as JSON. Raises TypeError, ValueError, RecursionError."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
 
@@ -269,7 +267,7 @@ def _plain(value: Any) -> object:
     raise TypeError(f"the result holds an object of type {type(value).__name__}, which is neither text nor JSON")
 
 
-def cut(text: str, longest: int) -> str:
+def without_middle(text: str, longest: int) -> str:
     """The text, at most `longest` characters of it: beyond, its beginning and its end, with what is left out."""
     if len(text) <= longest:
         return text
@@ -278,6 +276,6 @@ def cut(text: str, longest: int) -> str:
     return f"{text[:begin]}{mark}{text[len(text) - (longest - len(mark) - begin) :]}"
 
 
-def encodable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     r"""The text with halves of surrogate pairs, which UTF-8 does not have, as \udXXX."""
     return text.encode("utf-8", "backslashreplace").decode()
