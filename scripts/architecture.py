@@ -89,7 +89,7 @@ PACKAGES = (
     Package(
         "commands",
         "the commands: their settings, their functions, what they print; the command line",
-        "report train rollout rewards models engines algorithms core people stats data base",
+        "report train rollout tools rewards models engines algorithms core people stats data base",
     ),
     Package(
         "demo",

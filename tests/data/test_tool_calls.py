@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from call_templates import BARE, END, HEAD, LISTED, NAMED, SCHEMA, TAGGED, TURN, WITHOUT_THOUGHTS
+from test_chat_tokens import byte_level
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_template import render_prompt, render_turns
@@ -10,26 +12,6 @@ from tutelage.data.chat_tokens import encode, encode_next
 from tutelage.data.records import Message, ToolCall
 from tutelage.data.tool_calls import bare_calls, call_reader, listed_calls, tagged_calls, turn_of
 
-from .test_chat_tokens import byte_level
-
-SCHEMA = json.dumps({"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}})
-HEAD = "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
-TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-END = "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-OBJECT = '{"name": "{{ c.function.name }}", "%s": {{ c.function.arguments | tojson }}}'
-TAGGED = (
-    f"{HEAD}{TURN}{{% for c in m.tool_calls or [] %}}<tool_call>\n{OBJECT % 'arguments'}\n</tool_call>{{% endfor %}}{END}"
-)
-BARE = f"{HEAD}{TURN}{{% for c in m.tool_calls or [] %}}{OBJECT % 'parameters'}{{% endfor %}}{END}"
-LISTED = f"{HEAD}{TURN}{{% if m.tool_calls %}}[TOOL_CALLS][{{% for c in m.tool_calls %}}{OBJECT % 'arguments'}{{% endfor %}}]{{% endif %}}{END}"
-NAMED = (
-    f"{HEAD}{TURN}{{% for c in m.tool_calls or [] %}}[TOOL_CALLS]{{{{ c.function.name }}}}[ARGS]"
-    f"{{{{ c.function.arguments | tojson }}}}{{% endfor %}}{END}"
-)
-STRIPPED = TAGGED.replace(
-    "{{ m.content }}",
-    "{% if loop.last or m.role != 'assistant' %}{{ m.content }}{% else %}{{ m.content.split('</think>')[-1] }}{% endif %}",
-)
 ASKED = Message("user", "How far?", tools=(SCHEMA,))
 CALL = ToolCall("lookup", '{"x": [1, "</i>"]}')
 
@@ -96,7 +78,7 @@ def test_tokens_between_turns_are_those_of_the_template_and_no_text_makes_a_spec
 
 
 def test_a_template_that_rewrites_a_turn_begins_anew() -> None:
-    tokenizer = byte_level(STRIPPED)
+    tokenizer = byte_level(WITHOUT_THOUGHTS)
     question = Message("user", "How far?")
     thought, plain = (Message("assistant", text) for text in ("<think>hm</think>Six.", "Six."))
     more = Message("user", "Why?")

@@ -202,8 +202,8 @@ class Toolbox:
         if self.calls[f"failures/{tool.name}"] == 1:
             place = place_of(error, getattr(getattr(tool.function, "__code__", None), "co_filename", ""))
             log.warning(
-                f"The tool {tool.name} raised {without_middle(text, SHORTEST)}{place}. The policy reads it as the result; "
-                "further failures are counted."
+                f"The tool {tool.name} raised {without_middle(text, SHORTEST)}{place}. The policy reads it as the "
+                "result; further failures are counted."
             )
         return f"error: {text}"
 

@@ -1,6 +1,6 @@
 """Reinforcement learning: maximise the expected score of a policy's own completions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ from tutelage.data.records import Demonstration, Prompt
 from tutelage.engines.plans.token_budget import group_tokens
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import is_adapter
-from tutelage.models.heads import ScalarModel
+from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.composite import dealt_reward, no_reward
 from tutelage.rewards.factory import make_reward, require_columns
@@ -130,20 +130,8 @@ def _loop(
         name: dealt_reward(reward_beside(policy, [reward], settings.model), run.ranks, policy.passes)
         for name, reward in _watched(settings).items()
     }
-    networks: tuple[Policy | ScalarModel, ...] = (
-        (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)
-    )
-    loop_settings = RolloutSettings(
-        settings.sampling,
-        token_budget(settings, run, *networks, group=_group(settings, policy, recipe, prompts)),
-        settings.seed,
-        turns=settings.turns if settings.has_episodes else 1,
-        mismatch=settings.mismatched_by,
-        mismatch_cap=settings.mismatch_cap,
-        staleness=settings.staleness,
-        logged_rewards=watched,
-        mix=mix,
-    )
+    networks = (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)
+    budget = token_budget(settings, run, *networks, group=_group(settings, policy, recipe, prompts))
     reward: Reward = no_reward
     if settings.reward:
         reward = trusted(reward_beside(policy, settings.reward, settings.model), trust, run)
@@ -162,7 +150,7 @@ def _loop(
         dealt_reward(reward, run.ranks, policy.passes),
         recipe,
         learner,
-        loop_settings,
+        _rollout_settings(settings, budget, watched, mix),
         critic=critic,
         state=restored_state(recipe, extra["recipe"]) if extra else None,
     )
@@ -177,6 +165,22 @@ def _loop(
         checkpoints=settings.checkpoints,
         show=("score/mean", "score/shaped", "kl/reference", "length/mean", "ended", "groups/dead", *watched),
         monitor=Monitor(_look(settings, run, recipe, reward, environment)),
+    )
+
+
+def _rollout_settings(
+    settings: ImproveSettings, budget: Budget, watched: Mapping[str, Reward], mix: PretrainingMix | None
+) -> RolloutSettings:
+    return RolloutSettings(
+        settings.sampling,
+        budget,
+        settings.seed,
+        turns=settings.turns if settings.has_episodes else 1,
+        mismatch=settings.mismatched_by,
+        mismatch_cap=settings.mismatch_cap,
+        staleness=settings.staleness,
+        logged_rewards=watched,
+        mix=mix,
     )
 
 

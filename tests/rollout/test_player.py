@@ -1,0 +1,356 @@
+"""Episodes: their tokens are those sampled, their contexts those that the template writes, and a row depends on
+nothing but its seed, prompt and number."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+import torch
+from call_templates import TAGGED, WITHOUT_THOUGHTS
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.data.chat_tokens import encode
+from tutelage.data.records import Message, Prompt, user
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+from tutelage.rollout.environment import REDRAWS, Environment, with_tools
+from tutelage.rollout.episodes import play_with_tools
+from tutelage.rollout.generator import RolloutError, encode_prompts, prompt_tokens
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.player import Player
+from tutelage.rollout.scripted import ScriptedGenerator
+from tutelage.tools.tool import Fault, Toolbox, tool_of
+
+FREE = config.Sampling(temperature=1.0, max_new_tokens=6)
+PROMPTS = [Prompt("a", user("Hi")), Prompt("b", user("Why?"), data={"turns": 3}), Prompt("c", user("Hi"))]
+ENDS = range(100, 200)
+"""Tokens that end a turn beside the end token, so that random turns end before their limit."""
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_model):
+    loaded = Policy(load_backbone(config.Model(tiny_model("qwen3"), device="cpu")))
+    loaded.end_ids = (*loaded.end_ids, *ENDS)
+    return loaded
+
+
+async def once(row, episode):
+    return float(len((await episode.chat()).content))
+
+
+async def twice(row, episode):
+    await episode.chat()
+    for number in range(1, row.get("turns", 2)):
+        episode.reward(number / 4)
+        await episode.chat({"role": "user", "content": f"No, {number}."})
+    return 1.0
+
+
+def played(policy, play, prompts=PROMPTS, n=2, *, seed=1, sampling=FREE, generator=None, **settings):
+    environment = play if isinstance(play, Environment) else Environment(play, **settings)
+    prompts = with_tools(prompts, environment.tools)
+    encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
+    player = Player(
+        generator or LocalGenerator(policy), environment, {p.id: p for p in prompts}, policy, policy.context
+    )
+    return player.generate(encoded, n, sampling, seed=seed)
+
+
+def tokens(rollout, row):
+    """Sampled tokens of a row."""
+    return rollout.response[row][rollout.mask[row]].tolist()
+
+
+def context_tokens(rollout, row):
+    """Tokens of each context of a row."""
+    contexts, which = rollout.branches.contexts, (rollout.branches.episode == row).nonzero().flatten().tolist()
+    return [
+        [*contexts.prompt[i][contexts.prompt_mask[i]].tolist(), *contexts.response[i][contexts.mask[i]].tolist()]
+        for i in which
+    ]
+
+
+def test_a_single_turn_is_that_of_the_generator_to_the_bit(policy):
+    encoded = prompt_tokens(encode_prompts(PROMPTS, policy.tokenizer))
+    expected = LocalGenerator(policy).generate(encoded, 3, FREE, seed=1)
+    found = played(policy, once, n=3)
+    for name in ("prompt", "prompt_mask", "response", "mask", "logp", "terminated", "truncated", "version"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    assert (found.ids, found.texts, found.group) == (expected.ids, expected.texts, expected.group)
+    assert found.branches is None
+    assert found.turn is None
+    lengths = [float(len(text)) if end else 0.0 for text, end in zip(found.texts, found.terminated, strict=True)]
+    assert found.outcome.tolist() == lengths
+
+
+@pytest.mark.parametrize("engine", ["plain", "cpu"])
+def test_the_log_probabilities_of_all_turns_are_those_of_training(tiny_model, engine):
+    policy = Policy(load_backbone(config.Model(tiny_model("qwen3"), device="cpu", engine=engine)))
+    policy.end_ids = (*policy.end_ids, *ENDS)
+    rollout = played(policy, twice, n=4)
+    assert rollout.turn.max() == 2
+    torch.testing.assert_close(policy.scores(rollout).logp, rollout.logp, rtol=0, atol=2e-5)
+
+
+def test_contexts_hold_what_the_template_writes_around_the_sampled_tokens(policy):
+    rollout = played(policy, twice, n=4, seed=3)
+    finished = [row for row in range(len(rollout)) if rollout.terminated[row]]
+    assert finished
+    for row in finished:
+        (read,) = context_tokens(rollout, row)
+        prompt, turn = PROMPTS[row // 4], rollout.turn[row][rollout.mask[row]]
+        sampled, expected = tokens(rollout, row), encode(prompt.messages, None, policy.tokenizer)[0]
+        for number in range(int(turn.max()) + 1):
+            own = [token for token, at in zip(sampled, turn.tolist(), strict=True) if at == number]
+            if number:
+                between = f"\n<|im_start|>user\nNo, {number}.<|im_end|>\n<|im_start|>assistant\n"
+                expected += policy.tokenizer.encode(between, add_special_tokens=False)
+            expected += own
+        assert read == expected
+        assert rollout.transcripts[row][-1].content == rollout.texts[row]
+
+
+def test_rewards_of_turns_are_on_their_last_tokens(policy):
+    rollout = played(policy, twice, n=4)
+    for row in range(len(rollout)):
+        turn = rollout.turn[row][rollout.mask[row]]
+        own = rollout.turn_reward[row][rollout.mask[row]]
+        for number in range(int(turn.max()) + 1):
+            *before, last = own[turn == number].tolist()
+            assert not any(before)
+            goes_on = number < turn.max() or (rollout.terminated[row] and number < row // 4 % 2 + 1)
+            assert last == ((number + 1) / 4 if goes_on else 0.0)
+    assert rollout.outcome.tolist() == rollout.terminated.float().tolist()
+
+
+def test_a_row_depends_on_its_prompt_and_number_alone(policy):
+    whole = played(policy, twice, n=3)
+    for some in (PROMPTS[1:], PROMPTS[::-1]):
+        part = played(policy, twice, some, n=3)
+        for row, name in enumerate(part.ids):
+            other = whole.ids.index(name) + row % 3
+            assert tokens(part, row) == tokens(whole, other)
+            torch.testing.assert_close(part.logp[row][part.mask[row]], whole.logp[other][whole.mask[other]])
+    draws = [tuple(tokens(whole, row)) for row in range(len(whole))]
+    assert len(set(draws)) > 3  # equal prompts of other ids, other numbers and other turns have other draws
+
+
+def test_a_plain_function_is_played_as_a_coroutine(policy):
+    def plain(row, episode):
+        episode.chat()
+        for number in range(1, row.get("turns", 2)):
+            episode.reward(number / 4)
+            episode.chat({"role": "user", "content": f"No, {number}."})
+        return 1.0
+
+    one, other = played(policy, plain), played(policy, twice)
+    assert torch.equal(one.response, other.response)
+    assert torch.equal(one.turn_reward, other.turn_reward)
+    assert torch.equal(one.branches.contexts.response, other.branches.contexts.response)
+
+
+# Scripts --------------------------------------------------------------------------------------------------------------
+
+
+class Script:
+    """A tokenizer with a template, and a generator that writes the texts of a list, one for each turn."""
+
+    def __init__(self, policy, template, texts):
+        self.tokenizer, self.texts = policy.tokenizer.__class__.from_pretrained(policy.tokenizer.name_or_path), texts
+        self.tokenizer.chat_template = template
+        self.end_ids = (self.tokenizer.convert_tokens_to_ids("<|im_end|>"),)
+        self.context = None
+        self.asked = []
+        self.generator = ScriptedGenerator(self._next, frozenset(self.end_ids), decode=self.tokenizer.decode)
+
+    def _next(self, prompt, number):
+        self.asked.append(self.tokenizer.decode(prompt))
+        turn = sum(text.count("assistant\n") for text in self.asked[-1:]) - 1
+        return [*self.tokenizer.encode(self.texts[turn], add_special_tokens=False), *self.end_ids]
+
+
+LONG = replace(FREE, max_new_tokens=200)
+
+
+def far(place: str) -> float:
+    """Miles to a place.
+
+    Args:
+        place: Its name.
+    """
+    if place == "Mars":
+        raise Fault("no line to Mars")
+    return {"Ayr": 6.5}[place]
+
+
+def called(place):
+    return f'<tool_call>{{"name": "far", "arguments": {{"place": "{place}"}}}}</tool_call>'
+
+
+def test_tools_are_called_until_a_turn_has_no_call(policy):
+    texts = [f"I look.{called('Ayr')}", "<tool_call>{oops</tool_call>", called("Ur"), "It is 6.5 miles."]
+    script = Script(policy, TAGGED, texts)
+    tools = Toolbox([tool_of(far)])
+    rollout = played(
+        script, Environment(play_with_tools, tools), PROMPTS[:1], 1, sampling=LONG, generator=script.generator
+    )
+    said = rollout.transcripts[0]
+    assert [each.role for each in said] == ["assistant", "tool", "assistant", "user", "assistant", "tool", "assistant"]
+    assert said[0].content == "I look."
+    assert (said[1].content, said[1].name) == ("6.5", "far")
+    assert "error" in said[5].content
+    assert rollout.texts == ("It is 6.5 miles.",)
+    assert rollout.turn.max() == 3
+    assert len(rollout.branches.episode) == 1
+    assert (tools.calls["calls"], tools.calls["failures"]) == (2, 1)
+    assert "far" in script.asked[0]
+
+
+def test_a_template_that_drops_thoughts_makes_another_context(policy):
+    script = Script(policy, WITHOUT_THOUGHTS, ["<think>hm</think>Six.", "Seven."])
+    rollout = played(script, twice, PROMPTS[:1], 1, sampling=LONG, generator=script.generator)
+    first, second = context_tokens(rollout, 0)
+    assert "hm" in script.tokenizer.decode(first)
+    assert "hm" not in script.tokenizer.decode(second)
+    contexts, marks = rollout.branches.contexts, rollout.branches.sampled
+    assert contexts.response[marks].tolist() == tokens(rollout, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sampling", "stop"), [({"turns": 2}, LONG, 2), ({}, replace(FREE, max_new_tokens=2), 1)]
+)
+def test_a_limit_truncates_the_episode_and_keeps_its_turns(policy, limits, sampling, stop):
+    async def endless(row, episode):
+        while True:
+            await episode.chat(*([Message("user", "more")] if episode.rewards else []))
+
+    script = Script(policy, TAGGED, ["One two three."] * 9)
+    rollout = played(script, endless, PROMPTS[:2], 2, sampling=sampling, generator=script.generator, **limits)
+    assert rollout.truncated.all()
+    assert not rollout.terminated.any()
+    assert rollout.outcome.tolist() == [0.0] * 4
+    turns = 1 if rollout.turn is None else int(rollout.turn.max()) + 1
+    assert turns == stop
+
+
+def test_an_episode_without_room_in_the_context_is_truncated(policy):
+    script = Script(policy, TAGGED, ["One two three."] * 99)
+    script.context = 60
+
+    async def endless(row, episode):
+        while True:
+            await episode.chat(*([Message("user", "more")] if episode.rewards else []))
+
+    sampling = replace(FREE, max_new_tokens=12)
+    rollout = played(script, endless, PROMPTS[:1], 1, sampling=sampling, generator=script.generator, turns=99)
+    assert rollout.truncated.all()
+    assert 60 - 12 < rollout.lengths().item() <= 60
+
+
+def test_a_fault_is_drawn_again_and_then_leaves_its_prompt_without_a_score(policy):
+    tries = []
+
+    async def unreliable(row, episode):
+        answer = await episode.chat()
+        tries.append(row.get("turns"))
+        if row.get("turns") == 3 or len(tries) < 2:
+            raise Fault("no host")
+        return float(len(answer.content) > 0)
+
+    rollout = played(policy, unreliable, n=1)
+    assert tries.count(3) == REDRAWS + 1
+    by_id = dict(zip(rollout.ids, rollout.outcome.tolist(), strict=True))
+    assert by_id["b"] != by_id["b"]
+    assert by_id["a"] == by_id["a"]
+    script = Script(policy, TAGGED, [called("Mars")])
+    environment = Environment(play_with_tools, Toolbox([tool_of(far)]))
+    with pytest.raises(RolloutError, match="no line to Mars"):
+        played(script, environment, PROMPTS[:2], 1, sampling=LONG, generator=script.generator)
+
+
+def test_an_environment_that_takes_too_long_is_a_fault(policy):
+    async def slow(row, episode):
+        await episode.chat()
+        if row.get("turns"):
+            await asyncio.sleep(60)
+        return 1.0
+
+    rollout = played(policy, slow, n=1, seconds=0.2)
+    assert [name for name, outcome in zip(rollout.ids, rollout.outcome, strict=True) if outcome.isnan()] == ["b"]
+
+
+async def _bug(row, episode):
+    await episode.chat()
+    return {}["missing"]
+
+
+async def _own_timeout(row, episode):
+    raise TimeoutError("mine")
+
+
+@pytest.mark.parametrize(("play", "error"), [(_bug, KeyError), (_own_timeout, TimeoutError)])
+def test_a_mistake_of_the_author_stops_the_rollout_with_its_traceback(policy, play, error):
+    with pytest.raises(error) as raised:
+        played(policy, play)
+    assert raised.traceback[-1].name == play.__name__
+
+
+async def _text(row, episode):
+    return "1.0"
+
+
+async def _early_reward(row, episode):
+    episode.reward(1)
+
+
+async def _assistant(row, episode):
+    await episode.chat({"role": "assistant", "content": "I am you."})
+
+
+async def _other_keys(row, episode):
+    await episode.chat({"role": "user", "text": "x"})
+
+
+async def _nothing_new(row, episode):
+    await episode.chat()
+    await episode.chat()
+
+
+async def _both_at_once(row, episode):
+    await asyncio.gather(episode.chat(), episode.chat())
+
+
+@pytest.mark.parametrize(
+    ("play", "word"),
+    [
+        (_text, "'1.0'"),
+        (_early_reward, "turn"),
+        (_assistant, "I am you"),
+        (_other_keys, "text"),
+        (_nothing_new, "chat"),
+        (_both_at_once, "one turn"),
+    ],
+)
+def test_what_an_author_gets_wrong_is_refused(policy, play, word):
+    sampling = replace(FREE, max_new_tokens=200)
+    script = Script(policy, TAGGED, ["Yes."] * 9)
+    with pytest.raises(TutelageError, match=word):
+        played(script, play, PROMPTS[:1], 1, sampling=sampling, generator=script.generator)
+
+
+def test_an_environment_without_a_turn_is_refused(policy):
+    async def silent(row, episode):
+        return 1.0
+
+    with pytest.raises(TutelageError, match="turn"):
+        played(policy, silent)
+
+
+def test_tools_are_offered_in_prompts_that_have_messages_and_no_tools(policy):
+    tools = Toolbox([tool_of(far)])
+    (prompt,) = with_tools(PROMPTS[:1], tools)
+    assert prompt.messages[0].tools == tools.schemas
+    for other in (Prompt("x", ()), prompt):
+        with pytest.raises(TutelageError, match=f"'{other.id}'"):
+            with_tools([other], tools)
