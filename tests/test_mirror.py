@@ -98,6 +98,7 @@ SUBJECTS = {
     "test_python_api.py": "what `import tutelage` offers",
     "commands/test_trainings.py": "commands that train: silent, resumable, the same run as the command's",
     "engines/cpu/test_sampler_and_trainer.py": "one log-probability of a token, whether it is sampled or scored",
+    "train/rl/test_episodes.py": "episodes of several turns through the loop, its update and the command",
 }
 """Tests of a subject, by their path, with what the subject is."""
 

@@ -1,0 +1,221 @@
+"""Episodes through the real loop: one step against an independent computation in float64, learning of turns, and the
+command with an environment and with tools."""
+
+import copy
+import json
+
+import pytest
+import torch
+from tiny_training import World, gradients_of, policy_of, recipe_of
+
+import tutelage as tt
+from tutelage.algorithms.recipe import prepare
+from tutelage.algorithms.recipe_state import initial_state
+from tutelage.data.records import Prompt
+from tutelage.rewards.composite import no_reward
+from tutelage.rollout.environment import Environment
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.player import Player
+from tutelage.train.rl.rollouts import score_rollout
+from tutelage.train.rl.setup import RolloutSettings
+from tutelage.train.rl.update import minibatch_step
+
+ENDS = range(100, 200)
+"""Tokens that end a turn beside the end token."""
+
+
+async def chat(row, episode):
+    """Two or three turns; each is paid by its length, and the last by its letters."""
+    answer = await episode.chat()
+    for number in range(1 + (len(episode.messages[0].content) % 2)):
+        episode.reward(0.3 * len(answer.content))
+        answer = await episode.chat({"role": "user", "content": f"And {number}?"})
+    return float(sum(character in "aeiou" for character in answer.content))
+
+
+class EpisodeWorld(World):
+    """A world whose completions are episodes."""
+
+    def __init__(self, policy, recipe, play, **settings):
+        policy.end_ids = (*policy.end_ids, *ENDS)
+        super().__init__(policy, recipe, reward=no_reward, tokens=5, **settings)
+        prompts: dict[str, Prompt] = {encoded.prompt.id: encoded.prompt for encoded in self.order.items}
+        self.generator = Player(LocalGenerator(policy), Environment(play, turns=3), prompts, policy, policy.context)
+        self.settings = RolloutSettings(self.settings.sampling, self.settings.budget, 0, turns=3)
+
+
+def contexts_of(rollout, row):
+    """(tokens, places of the sampled ones) of each context of an episode."""
+    branches = rollout.branches
+    for i in (branches.episode == row).nonzero().flatten().tolist():
+        prompt = branches.contexts.prompt[i][branches.contexts.prompt_mask[i]].tolist()
+        rest = branches.contexts.response[i][branches.contexts.mask[i]].tolist()
+        places = branches.sampled[i].nonzero().flatten().tolist()
+        yield [*prompt, *rest], [len(prompt) + place for place in places]
+
+
+def in_double(model, rollout, head=None):
+    """Log-probability of every sampled token of each episode, and its value, by transformers alone."""
+    for row in range(len(rollout)):
+        logp, value = [], []
+        for tokens, places in contexts_of(rollout, row):
+            out = model(input_ids=torch.tensor([tokens]), output_hidden_states=True)
+            table = out.logits[0].log_softmax(-1)
+            logp += [table[place - 1, tokens[place]] for place in places]
+            if head is not None:
+                value += [head(out.hidden_states[-1][0, place - 1])[0] for place in places]
+        yield torch.stack(logp), torch.stack(value) if value else None
+
+
+def turn_rewards(rollout, row):
+    """Reward of each token of an episode: those of turns, and what the environment returned."""
+    count = int(rollout.mask[row].sum())
+    rewards = [0.0] * count
+    for place in range(count):
+        rewards[place] += float(rollout.turn_reward[row, place])
+    rewards[-1] += float(rollout.outcome[row])
+    return rewards
+
+
+def step_of(world):
+    """Gradients of the first minibatch, which has all rows, and the rollout."""
+    setup, state = world.setup(), initial_state(world.recipe)
+    scored, _ = score_rollout(setup, world.collected().answers)
+    batch, state, _ = prepare(world.recipe, scored, state, max_length=world.settings.longest)
+    kept = {}
+    world.learner.update = lambda: kept.update(policy=gradients_of(world.policy)) or {}
+    minibatch_step(setup, batch, state, first=True)
+    return kept["policy"], scored
+
+
+def assert_same_gradients(model, loss, found):
+    expected = torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True, allow_unused=True)
+    largest = max(float(each.abs().max()) for each in expected)
+    assert largest > 0
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=2e-5 * largest)
+
+
+NO_SHAPING = "shaping.missing_end=none"
+
+
+def test_a_grpo_step_on_episodes_is_that_of_float64(tiny_model):
+    """−mean over episodes of the mean over their tokens of Ψ log π, Ψ the standardised return of the episode."""
+    policy = policy_of(tiny_model("qwen3"))
+    world = EpisodeWorld(policy, recipe_of("update.minibatches=1", NO_SHAPING, name="grpo"), chat)
+    model = copy.deepcopy(policy.model).double()
+    found, rollout = step_of(world)
+    assert rollout.turn.max() == 2
+    returns = [sum(turn_rewards(rollout, row)) for row in range(len(rollout))]
+    loss = 0.0
+    for row, (logp, _) in enumerate(in_double(model, rollout)):
+        group = torch.tensor(returns[row // rollout.group * rollout.group :][: rollout.group], dtype=torch.float64)
+        psi = (returns[row] - group.mean()) / (group.std() + 1e-4)
+        loss = loss - psi * logp.mean() / len(rollout)
+    assert_same_gradients(model, loss, found)
+
+
+def test_a_ppo_step_on_episodes_is_that_of_float64(tiny_model):
+    """GAE over the sampled tokens of all turns, whitened, and the critic's loss on the same states."""
+    policy = policy_of(tiny_model("qwen3"))
+    recipe = recipe_of("update.epochs=1", "advantage.lam=0.9", NO_SHAPING, name="ppo")
+    world = EpisodeWorld(policy, recipe, chat)
+    torch.nn.init.normal_(world.critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(5))
+    model, head = copy.deepcopy(policy.model).double(), copy.deepcopy(world.critic.head).double()
+    found, rollout = step_of(world)
+    terms, every = [], []
+    for row, (logp, value) in enumerate(in_double(model, rollout, head)):
+        rewards, values, later = turn_rewards(rollout, row), value.detach().tolist(), 0.0
+        advantage = [0.0] * len(values)
+        for t in reversed(range(len(values))):
+            after = values[t + 1] if t + 1 < len(values) else 0.0
+            later = rewards[t] + after - values[t] + 0.9 * later
+            advantage[t] = later
+        terms.append((logp, value, advantage, [a + v for a, v in zip(advantage, values, strict=True)]))
+        every += advantage
+    psi = torch.tensor(every, dtype=torch.float64)
+    mean, spread = psi.mean(), psi.std(correction=0)
+    loss, count = 0.0, len(every)
+    for logp, value, advantage, target in terms:
+        own = (torch.tensor(advantage, dtype=torch.float64) - mean) / spread
+        loss = loss - (own * logp).sum() / count
+        loss = (
+            loss + recipe.critic.coef * 0.5 * ((value - torch.tensor(target, dtype=torch.float64)) ** 2).sum() / count
+        )
+    assert_same_gradients(model, loss, found)
+
+
+async def second_turn(row, episode):
+    """Only the second turn counts: its share of tokens of a low number."""
+    await episode.chat()
+    answer = await episode.chat({"role": "user", "content": "Now."})
+    return sum(character < "a" for character in answer.content) / max(1, len(answer.content))
+
+
+@pytest.mark.parametrize("name", ["rloo", "turn_rloo", "turn_ppo"])
+def test_a_policy_learns_what_only_its_second_turn_is_paid_for(tiny_model, name):
+    policy = policy_of(tiny_model("qwen3"))
+    world = EpisodeWorld(policy, recipe_of(NO_SHAPING, name=name), second_turn, steps=25, lr=3e-3)
+    scores = [step.metrics["score/mean"] for step in world.train()]
+    assert sum(scores[-5:]) > sum(scores[:5]) + 1.0, scores
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+async def play(row, episode):
+    first = await episode.chat()
+    episode.reward(0.1)
+    second = await episode.chat({"role": "user", "content": str(row["answer"])})
+    return float(len(first.content) > len(second.content))
+
+
+@pytest.fixture
+def files(tmp_path):
+    rows = [{"prompt": f"Say {number}.", "answer": number} for number in range(4)]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return tmp_path
+
+
+def improved(tiny_model, files, out, **settings):
+    return tt.improve(
+        model=tt.Model(tiny_model("qwen3"), device="cpu"),
+        prompts=str(files / "prompts.jsonl"),
+        environment=play,
+        recipe="rloo",
+        out=files / out,
+        batch_size=2,
+        sampling={"max_new_tokens": 4, "stop": ["a", "e", "i", " ", "t"]},
+        quiet=True,
+        **{"steps": 4, "turns": 2} | settings,
+    )
+
+
+def test_a_run_with_an_environment_resumes_to_the_same_bits(tiny_model, files):
+    improved(tiny_model, files, "whole", checkpoints={"every": 2})
+    with tt.prepare_improve(
+        model=tt.Model(tiny_model("qwen3"), device="cpu"),
+        prompts=str(files / "prompts.jsonl"),
+        environment=play,
+        recipe="rloo",
+        out=files / "halves",
+        batch_size=2,
+        sampling={"max_new_tokens": 4, "stop": ["a", "e", "i", " ", "t"]},
+        quiet=True,
+        steps=4,
+        turns=2,
+        checkpoints={"every": 2},
+    ) as training:
+        for _ in zip(range(3), training, strict=False):
+            pass
+    improved(tiny_model, files, "halves", checkpoints={"every": 2}, resume=True)
+    one, other = (
+        [json.loads(line) for line in (files / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("whole", "halves")
+    )
+    timed = ("seconds", "tokens_per_second", "elapsed")
+    for a, b in zip(one, other, strict=True):
+        assert {k: v for k, v in a.items() if not k.startswith(timed)} == {
+            k: v for k, v in b.items() if not k.startswith(timed)
+        }
+    assert max(row["turns/mean"] for row in one) > 1
