@@ -76,9 +76,7 @@ def python(code: str) -> str:
         return f"{result.output}\n[stopped: more than {counted(limits.output, 'byte')} of output]"
     if result.stopped == "time" or -result.status == signal.SIGXCPU:
         seconds = limits.seconds if result.stopped else limits.computing
-        raise TimeoutError(
-            f"the program was stopped after {seconds:g} seconds; its output until then:\n{result.output}"
-        )
+        raise TimeoutError(f"stopped after {seconds:g} seconds; the output of the program until then:\n{result.output}")
     if result.status:
         return f"{result.output}\n[exit status {result.status}]"
     return result.output or "[no output]"

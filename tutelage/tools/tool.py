@@ -156,9 +156,8 @@ class Toolbox:
 
     async def run(self, call: ToolCall) -> Message:
         """Message with the result of a call, or with what is wrong with it. Raises Fault."""
-        return Message(
-            "tool", escape_surrogates(await self._content(call)), name=escape_surrogates(call.name), call_id=call.id
-        )
+        content = await self._content(call)
+        return Message("tool", escape_surrogates(content), name=escape_surrogates(call.name), call_id=call.id)
 
     async def _content(self, call: ToolCall) -> str:
         self.calls["calls"] += 1
