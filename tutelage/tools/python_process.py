@@ -171,10 +171,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.close()
-    end = time.monotonic() + GRACE
-    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and time.monotonic() < end:
-        time.sleep(0.002)
-    with suppress(OSError):  # before the keeper's id is free for another process
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE)
+    with suppress(OSError):  # there is no group any more
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()

@@ -1,7 +1,7 @@
 """Tools: functions with a JSON schema and limits, and the toolbox that answers a policy's calls.
 
-Whatever sampled tokens can cause is the content of a message to the policy, an error beginning with "error:". Only a
-`Fault` is an exception.
+What sampled tokens can cause is the content of a message to the policy, which begins with "error:". Only a `Fault` is
+an exception.
 """
 
 import asyncio
