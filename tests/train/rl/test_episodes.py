@@ -146,18 +146,36 @@ def test_a_ppo_step_on_episodes_is_that_of_float64(tiny_model):
 
 
 async def second_turn(row, episode):
-    """Only the second turn counts: its share of tokens of a low number."""
+    """Only the second turn counts: it is better, the shorter it is."""
     await episode.chat()
     answer = await episode.chat({"role": "user", "content": "Now."})
-    return sum(character < "a" for character in answer.content) / max(1, len(answer.content))
+    return 1.0 - len(answer.content) / 5
 
 
-@pytest.mark.parametrize("name", ["rloo", "turn_rloo", "turn_ppo"])
-def test_a_policy_learns_what_only_its_second_turn_is_paid_for(tiny_model, name):
+@pytest.mark.parametrize(("name", "lr"), long_except([("rloo", 3e-2)], [("rloo", 3e-2), ("turn_rloo", 3e-2), ("turn_ppo", 1e-2)]))
+def test_a_policy_learns_what_only_its_second_turn_is_paid_for(tiny_model, name, lr):
+    """A mean of four steps has a standard deviation of .05 or less."""
     policy = policy_of(tiny_model("qwen3"))
-    world = EpisodeWorld(policy, recipe_of(NO_SHAPING, name=name), second_turn, steps=25, lr=3e-3)
+    world = EpisodeWorld(policy, recipe_of(NO_SHAPING, name=name), second_turn, steps=16, lr=lr)
     scores = [step.metrics["score/mean"] for step in world.train()]
-    assert sum(scores[-5:]) > sum(scores[:5]) + 1.0, scores
+    assert sum(scores[-4:]) > sum(scores[:4]) + 0.5, scores
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("trpo", "network"), ("remax", "trunk"), ("dapo", "trunk"), ("gspo", "trunk"), ("a2c", "network")],
+)
+def test_every_kind_of_step_takes_episodes(tiny_model, name, place):
+    """Before the first step policy and sampler agree on every token of every turn."""
+    policy = policy_of(tiny_model("qwen3"))
+    start = tt.Model(tiny_model("qwen3"), device="cpu")
+    world = EpisodeWorld(policy, recipe_of(NO_SHAPING, name=name), chat, steps=1, place=place, start=start)
+    before = world.everything()
+    (step,) = world.train()
+    assert step.metrics["turns/mean"] > 1.5
+    assert step.metrics["kl/reference"] == pytest.approx(0.0, abs=1e-4)
+    assert any(not torch.equal(a, b) for a, b in zip(before, world.everything(), strict=True))
+    assert step.texts[0][1].count("assistant:") >= 1
 
 
 # The command ----------------------------------------------------------------------------------------------------------
