@@ -87,6 +87,7 @@ def new_model(texts: list[str], folder: Path) -> Path:
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
     shape = {"hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
+    shape |= {"tie_word_embeddings": True, "initializer_range": 0.07}
     settings = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=192, eos_token_id=0, **shape)
     LlamaForCausalLM(settings).save_pretrained(folder)
     return folder
@@ -100,7 +101,7 @@ def main(out: Path) -> tuple[float, float]:
     rows = [demonstration(*dice.choice(questions), dice) for _ in range(1500)]
     prompts = [{"prompt": f"{count} {item}", "total": count * PRICES[item]} for count, item in questions]
     model = new_model([json.dumps(row) for row in rows], out / "model")
-    sft = tt.sft(model=model, data=rows, out=out / "sft", epochs=4, batch_size=32, optimiser={"lr": 3e-3})
+    sft = tt.sft(model=model, data=rows, answers="every", out=out / "sft", epochs=8, batch_size=16, optimiser={"lr": 3e-3})
     run = tt.improve(
         model=sft.model,
         prompts=prompts,

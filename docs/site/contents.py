@@ -10,6 +10,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "howto/prolific",
             "howto/votes_to_reward",
             "howto/custom_reward",
+            "howto/agents",
             "howto/custom_algorithm",
             "distillation",
             "python",

@@ -6,11 +6,13 @@ import json
 
 import pytest
 import torch
+from tiers import long_except
 from tiny_training import World, gradients_of, policy_of, recipe_of
 
 import tutelage as tt
 from tutelage.algorithms.recipe import prepare
 from tutelage.algorithms.recipe_state import initial_state
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Prompt
 from tutelage.rewards.composite import no_reward
 from tutelage.rollout.environment import Environment
@@ -152,7 +154,9 @@ async def second_turn(row, episode):
     return 1.0 - len(answer.content) / 5
 
 
-@pytest.mark.parametrize(("name", "lr"), long_except([("rloo", 3e-2)], [("rloo", 3e-2), ("turn_rloo", 3e-2), ("turn_ppo", 1e-2)]))
+@pytest.mark.parametrize(
+    ("name", "lr"), long_except([("rloo", 3e-2)], [("rloo", 3e-2), ("turn_rloo", 3e-2), ("turn_ppo", 1e-2)])
+)
 def test_a_policy_learns_what_only_its_second_turn_is_paid_for(tiny_model, name, lr):
     """A mean of four steps has a standard deviation of .05 or less."""
     policy = policy_of(tiny_model("qwen3"))
@@ -199,14 +203,49 @@ def improved(tiny_model, files, out, **settings):
     return tt.improve(
         model=tt.Model(tiny_model("qwen3"), device="cpu"),
         prompts=str(files / "prompts.jsonl"),
-        environment=play,
         recipe="rloo",
         out=files / out,
         batch_size=2,
         sampling={"max_new_tokens": 4, "stop": ["a", "e", "i", " ", "t"]},
         quiet=True,
-        **{"steps": 4, "turns": 2} | settings,
+        **{"steps": 4, "turns": 2, "environment": play} | settings,
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"environment": ""}, "--environment"),
+        ({"environment": "", "reward": "rule:length", "turns": 3}, "--turns"),
+        (
+            {"environment": "", "reward": "rule:length", "turns": 16, "environment_timeout": 1.0},
+            "--environment-timeout",
+        ),
+        ({"turns": 0}, "turns"),
+        ({"environment": "nowhere:play"}, "nowhere"),
+        ({"environment": "json:JSONDecodeErrorer"}, "JSONDecodeErrorer"),
+        ({"tools": ["abacus"]}, "abacus"),
+        ({"tools": ["calculator", "calculator"]}, "calculator"),
+        ({"tools": ["calculator"]}, "chat template"),
+    ],
+)
+def test_settings_without_effect_and_names_of_nothing_are_refused(tiny_model, files, settings, word):
+    with pytest.raises(TutelageError, match=word):
+        improved(tiny_model, files, "refused", **settings)
+
+
+def half(completions):
+    return [0.5] * len(completions)
+
+
+def test_rewards_of_completions_add_to_those_of_the_environment(tiny_model, files):
+    improved(tiny_model, files, "alone", steps=1)
+    improved(tiny_model, files, "both", steps=1, reward=half)
+    one, other = (
+        json.loads((files / name / "metrics.jsonl").read_text().splitlines()[0]) for name in ("alone", "both")
+    )
+    assert other["score/environment/mean"] == one["score/environment/mean"] == pytest.approx(one["score/mean"])
+    assert other["score/mean"] == pytest.approx(one["score/mean"] + 0.5)
 
 
 def test_a_run_with_an_environment_resumes_to_the_same_bits(tiny_model, files):
