@@ -34,6 +34,7 @@ import numpy as np
 
 from bench.rater_designs import SimulatedStudy, nominal_grid, ordered_grid
 from bench.raters_table import RESULTS, write_tables
+from tutelage.stats.calibration import label_hits
 from tutelage.stats.model_choice import choose_model, fit_model
 from tutelage.stats.reliability import dawid_skene, majority, one_coin
 from tutelage.stats.vote_codes import Floats, Ints, Votes
@@ -46,12 +47,6 @@ BINS = 10
 
 Found: TypeAlias = dict[str, tuple[Floats, float, str]]
 """By method: the posterior [I, K], its seconds of a processor, and which model the default chose."""
-
-
-def right(posterior: Floats, truth: Ints) -> Floats:
-    """[I]: 1 where the most probable class is the truth, 1/n where it is one of n that are equally probable."""
-    leading = posterior >= posterior.max(axis=1, keepdims=True) - 1e-12
-    return np.asarray((leading / leading.sum(axis=1, keepdims=True))[np.arange(len(truth)), truth])
 
 
 def log_loss(posterior: Floats, truth: Ints) -> Floats:
@@ -108,10 +103,10 @@ def measure(design: SimulatedStudy, seed: int, peer: Peer | None) -> dict[str, A
     error over items."""
     votes, truth = design.simulate(seed)
     found = {"default": default(votes, ordered=design.ordered)} | (peer(votes) if peer else ours(votes))
-    best = right(found["default"][0], truth)
+    best = label_hits(found["default"][0], truth)
     methods = {}
     for name, (posterior, seconds, _) in found.items():
-        hit = right(posterior, truth)
+        hit = label_hits(posterior, truth)
         ahead = best - hit
         methods[name] = {
             "accuracy": float(hit.mean()),

@@ -4,7 +4,14 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.calibration import agreement_of_spread, calibration, ceiling_of_spread, logit_spread, vote_ceiling
+from tutelage.stats.calibration import (
+    agreement_of_spread,
+    calibration,
+    ceiling_of_spread,
+    label_hits,
+    logit_spread,
+    vote_ceiling,
+)
 from tutelage.stats.vote_codes import Votes
 
 from .planted import logit_normal_votes
@@ -18,6 +25,11 @@ def test_calibration_by_hand():
     assert np.isnan(found.observed[2])
     assert found.ece == pytest.approx((0.05 + 2 * 0.365 + 2 * 0.025) / 5)
     assert found.brier == pytest.approx((0.05**2 + 0.85**2 + 0.12**2 + 0.05**2) / 5)
+
+
+def test_a_label_that_is_shared_by_classes_is_right_by_its_share():
+    posterior = np.array([[0.6, 0.4, 0], [0.4, 0.4, 0.2], [1 / 3, 1 / 3, 1 / 3], [0.2, 0.8, 0]])
+    np.testing.assert_allclose(label_hits(posterior, np.array([0, 1, 2, 0])), [1, 1 / 2, 1 / 3, 0])
 
 
 def test_true_probabilities_are_calibrated_and_sharpened_ones_are_not():

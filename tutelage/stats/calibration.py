@@ -63,6 +63,13 @@ def calibration(predicted: Floats, outcome: Floats, bins: int = 10) -> Calibrati
     )
 
 
+def label_hits(posterior: Floats, truth: Ints) -> Floats:
+    """How far the label of each item is right [I]: 1 if the most probable class of the `posterior` [I, K] is the
+    `truth`, 1/n if the truth is one of n equally probable ones, 0 otherwise."""
+    leading = posterior >= posterior.max(axis=1, keepdims=True) - 1e-12
+    return np.asarray((leading / leading.sum(axis=1, keepdims=True))[np.arange(len(truth)), truth])
+
+
 @dataclass(frozen=True)
 class VoteCeiling:
     """Accuracy ceiling: the share of single votes that the best possible predictor agrees with, estimated from

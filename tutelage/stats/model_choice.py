@@ -25,7 +25,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tutelage.stats.calibration import Calibration, calibration
+from tutelage.stats.calibration import Calibration, calibration, label_hits
 from tutelage.stats.copy_evidence import copying_links
 from tutelage.stats.copy_links import Link, fit_without_copies, likely_links, predict
 from tutelage.stats.hierarchical import Effects, Hierarchical, fit_hierarchical
@@ -119,9 +119,9 @@ class Choice:
     evident: tuple[Link, ...] = ()
 
     def differing(self, name: str) -> int:
-        """The number of items that this candidate labels otherwise than the selected one."""
-        one, other = (self.fits[each].posterior.argmax(axis=1) for each in (self.name, name))
-        return int((one != other).sum())
+        """The number of items whose label by the selected model is not a most probable class by this candidate."""
+        label = self.fits[self.name].posterior.argmax(axis=1)
+        return int((label_hits(self.fits[name].posterior, label) == 0).sum())
 
 
 def choose_model(votes: Votes, gold: Ints | None = None, *, ordered: bool = False, seed: int = 0) -> Choice:

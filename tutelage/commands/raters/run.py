@@ -8,7 +8,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
 from tutelage.commands.raters.settings import RatersSettings
 from tutelage.stats.agreement import Alpha, PairAgreement, krippendorff_alpha, pair_agreement
-from tutelage.stats.calibration import Calibration, calibration
+from tutelage.stats.calibration import Calibration, calibration, label_hits
 from tutelage.stats.model_choice import Choice, choose_model, fit_model
 from tutelage.stats.rater_checks import RaterFlag, rater_flags
 from tutelage.stats.reliability import Reliability, majority
@@ -53,7 +53,7 @@ class RatersResult:
         """Return the mean probability of the labels of items with a known answer, and the share that is right."""
         gold = np.full(len(self.model.posterior), -1) if self.file.gold is None else self.file.gold
         posterior = self.model.posterior[gold >= 0]
-        return float(posterior.max(axis=1).mean()), float((posterior.argmax(axis=1) == gold[gold >= 0]).mean())
+        return float(posterior.max(axis=1).mean()), float(label_hits(posterior, gold[gold >= 0]).mean())
 
     def calibration(self) -> Calibration:
         """Return the calibration of the labels if answers are known, else of the predictions of held-out votes.
@@ -69,24 +69,28 @@ class RatersResult:
             )
         return result
 
-    def gold_preference(self) -> tuple[str, float, float] | None:
-        """Return the candidate whose labels are most often right on items with a known answer, by how much it is ahead
-        of the chosen model, and half the width of the 95 % interval over items; None if it is the chosen model, or if
+    def gold_accuracy(self) -> dict[str, float]:
+        """Return the accuracy of each candidate's labels on items with a known answer; empty without `choice`, or if
         the model was fitted to the answers."""
-        gold = self.file.gold
-        if gold is None or self.learnt_gold or self.choice is None:
+        return {name: float(hits.mean()) for name, hits in self._gold_hits().items()}
+
+    def gold_preference(self) -> tuple[str, float, float] | None:
+        """Return the candidate of the best accuracy on items with a known answer, the chosen model if it is among the
+        best; by how much it is ahead of the chosen model; and half the width of the 95 % interval over items. None
+        without `gold_accuracy`."""
+        hits = self._gold_hits()
+        if not hits:
             return None
+        name = max(hits, key=lambda name: (hits[name].mean(), name == self.model_name))
+        ahead = hits[name] - hits[self.model_name]
+        return name, float(ahead.mean()), 1.96 * float(ahead.std()) / len(ahead) ** 0.5
+
+    def _gold_hits(self) -> dict[str, Floats]:
+        gold = self.file.gold
+        if gold is None or self.learnt_gold or self.choice is None or not (gold >= 0).any():
+            return {}
         known = gold >= 0
-        right = {
-            name: (fit.posterior.argmax(axis=1) == gold)[known].astype(float) for name, fit in self.choice.fits.items()
-        }
-        name = max(right, key=lambda name: (right[name].mean(), name == self.model_name))
-        ahead = right[name] - right[self.model_name]
-        return (
-            None
-            if name == self.model_name
-            else (name, float(ahead.mean()), 1.96 * float(ahead.std()) / len(ahead) ** 0.5)
-        )
+        return {name: label_hits(fit.posterior[known], gold[known]) for name, fit in self.choice.fits.items()}
 
     def gold_answers(self) -> tuple[Ints, Ints]:
         """Return [R] each: numbers of right choices and of choices, on items with a known answer."""

@@ -11,6 +11,7 @@ from tutelage.commands.display import display
 from tutelage.commands.raters.run import RatersResult, flag_text, raters
 from tutelage.commands.raters.settings import RatersSettings
 from tutelage.report.reliability_diagram import write_diagram
+from tutelage.stats.calibration import label_hits
 from tutelage.stats.intervals import wilson
 from tutelage.stats.model_choice import Choice
 
@@ -69,31 +70,41 @@ def _print_model(console: Console, result: RatersResult) -> None:
             f"rater model: {result.model_name}, the simplest within two standard errors of the best at predicting "
             f"{counted(choice.votes, 'held-out vote')}"
         )
-        _print_candidates(console, choice)
+        _print_candidates(console, choice, result.gold_accuracy())
         console.print(f"  expected calibration error of its predictions of these votes: {choice.calibration.ece:.3f}")
         for link in choice.links:
             one, other = (printable(result.file.votes.raters[code]) for code in (link.follower, link.leader))
             console.print(f"note: {one} and {other} {_link_text(link.share, link in choice.evident)}")
+    if result.model_name == "ordinal" and len(result.file.votes.choices) > 2:
+        console.print(
+            "note: a few votes an item hardly tell middle classes from small differences, so the probabilities of the "
+            "labels rest on assumed shapes of differences; known answers (--gold) measure them"
+        )
     if not result.model.converged:
         console.print("note: the rater model has not converged; its figures may change in the third digit")
 
 
 def _print_preference(console: Console, result: RatersResult) -> None:
-    """Print which model has the best labels by the known answers, if it is not the chosen one."""
+    """Print which model has the best labels by the known answers."""
     preference = result.gold_preference()
-    if preference is not None:
-        name, ahead, within = preference
+    if preference is None:
+        return
+    name, ahead, within = preference
+    if name == result.model_name:
+        console.print(f"the known answers prefer {name}, the chosen model: no other has more right labels")
+    else:
         console.print(
             f"the known answers prefer {name} (--model {name}): its labels are right more often than those of the "
             f"chosen model, by {ahead:.3f} ± {within:.3f}"
         )
 
 
-def _print_candidates(console: Console, choice: Choice) -> None:
-    """Print the prediction of votes and the labels of each candidate."""
+def _print_candidates(console: Console, choice: Choice, accuracy: Mapping[str, float]) -> None:
+    """Print the prediction of votes and the labels of each candidate, with their `accuracy` by the known answers."""
     for name, fit in choice.fits.items():
         differing = choice.differing(name)
         labels = "" if name == choice.name else f"; {counted(differing, 'label')} of {len(fit.posterior):,} differ"
+        labels += f"; {accuracy[name]:.3f} right by the known answers" if name in accuracy else ""
         if name not in choice.predicted:
             console.print(f"  {name:<12} predicts no votes{labels}")
             continue
@@ -154,7 +165,7 @@ def _print_gold(console: Console, settings: RatersSettings, result: RatersResult
     console.print(f"accuracy on the {counted(len(gold_items), 'item')} with a known answer, with 95 % interval:")
     measured = {"majority": float(result.majority[gold_items, gold[gold_items]].sum())}
     if not settings.use_gold:
-        measured["model"] = float((result.model.posterior.argmax(axis=1) == gold)[gold_items].sum())
+        measured["model"] = float(label_hits(result.model.posterior[gold_items], gold[gold_items]).sum())
     _print_measured(console, settings, result, measured, len(gold_items))
 
 
