@@ -19,6 +19,7 @@ from tutelage.stats.ordinal import (
     fit_population,
     rater_types,
 )
+from tutelage.stats.ordinal_average import _best_posterior
 from tutelage.stats.reliability import majority, posterior
 from tutelage.stats.vote_codes import Votes
 
@@ -170,6 +171,15 @@ def test_the_likelier_model_has_better_labels_where_ties_are_common():
     found = compare(Case(ties=0.3, threshold=0.5), 12)
     assert found["matrix"].log_vote > found["one-coin"].log_vote
     assert found["matrix"].accuracy > found["majority"].accuracy
+
+
+@pytest.mark.parametrize(("weight", "label"), [(0.3, 0), (0.05, 1)])
+def test_labels_are_the_mixtures_unless_a_credible_shape_finds_them_worse_than_the_majority(weight, label):
+    """All votes are for class 0. One shape says class 1, in .7 of the items and class 0 in .2, the other class 0."""
+    votes = Votes.of([f"i{n // 3}" for n in range(30)], list("rst") * 10, ["0"] * 30, ("0", "1", "2"))
+    shapes = np.repeat([[[0.2, 0.7, 0.1]], [[0.9, 0.05, 0.05]]], 10, axis=1)
+    found = _best_posterior(votes, np.full(10, -1), shapes, np.array([1 - weight, weight]))
+    assert (found.argmax(axis=1) == label).all()
 
 
 def test_two_votes_an_item_cannot_tell_ties_from_small_differences():

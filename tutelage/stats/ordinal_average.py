@@ -5,9 +5,10 @@ models of all shapes are averaged with pseudo-BMA+ weights (Yao, Vehtari, Simpso
 log probabilities of items given all other items, averaged over a Bayesian bootstrap of the items. Votes are predicted
 by the mixture, whose states are those of all shapes.
 
-Labels are chosen by their expected accuracy. If shape s is true, labels L have the accuracy E_s(L) = mean_i q_s,i(L_i)
-and the gain G_s(L) = E_s(L) - max E_s(labels of the majority and of the one-coin model). Of the mixture and the single
-shapes the posterior is taken whose labels have the best sum of the mean gain and the worst credible gain,
+The labels are those of the mixture, unless they may be worse than simpler ones. If shape s is true, labels L have the
+accuracy E_s(L) = mean_i q_s,i(L_i) and the gain G_s(L) = E_s(L) - max E_s(labels of the majority and of the one-coin
+model). If the gain of the mixture's labels is negative in a credible shape, w_s ≥ max w / 10, then of the mixture and
+the single shapes the posterior is taken whose labels have the best sum of the mean gain and the worst credible gain,
 
     Σ_s w_s G_s(L) + min { G_s(L): w_s ≥ max w / 10 }:
 
@@ -101,7 +102,7 @@ def fit_ordinal(votes: Votes, gold: Ints, weight: Floats, known: Populations | N
 
 
 def _best_posterior(votes: Votes, gold: Ints, posteriors: Floats, weights: Floats) -> Floats:
-    """The posterior with the best labels [I, K]: that of the mixture or of a shape [S, I, K]. Of two classes none is
+    """The posterior of the mixture [I, K], or that of a shape [S, I, K] if its labels are safer. Of two classes none is
     between others, and the labels of all shapes are nearly those of the mixture."""
     mixture = np.tensordot(weights, posteriors, 1)
     if len(votes.choices) == 2 or len(weights) == 1:
@@ -114,11 +115,13 @@ def _best_posterior(votes: Votes, gold: Ints, posteriors: Floats, weights: Float
     base = np.maximum(accuracy(majority(votes)), accuracy(one_coin(votes, gold).posterior))
     credible = weights >= _CREDIBLE * weights.max()
 
-    def score(posterior: Floats) -> float:
-        gain = accuracy(posterior) - base
-        return float(weights @ gain + gain[credible].min())
+    def worst(posterior: Floats) -> float:
+        return float((accuracy(posterior) - base)[credible].min())
 
-    return max((mixture, *posteriors), key=score)
+    def score(posterior: Floats) -> float:
+        return float(weights @ accuracy(posterior)) + worst(posterior)
+
+    return mixture if worst(mixture) >= 0 else max((mixture, *posteriors), key=score)
 
 
 def averaging_weights(log_item: Floats, odds: Floats, seed: int = 0) -> Floats:
