@@ -16,8 +16,8 @@ interpreter of an environment of crowd-kit's:
 
 It is told the votes through files, so neither side imports the other. Each study is a line of here.jsonl or peer.jsonl
 in .bench/rater-studies, and a study that stands there is not measured again; bench/results/raters.json and raters.md,
-or raters_ordered.json and .md, have the summary. Accuracies share draws evenly. `--minutes` begins no study after that
-time; `--votes` leaves out larger designs.
+or raters_ordered.json and .md, have the summary, an .svg file the reliability diagram. Accuracies share draws evenly.
+`--minutes` begins no study after that time; `--votes` leaves out larger designs.
 """
 
 import argparse

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from scipy.stats import norm
 from scipy.stats import t as student
 
+from tutelage.report.figures import draw, standalone
+from tutelage.report.reliability_diagram import bins, reliability
 from tutelage.stats.vote_codes import Floats
 
 RESULTS = {
@@ -19,13 +22,15 @@ STANDARDS = ("majority", "one-coin")
 ENOUGH_STUDIES = 5  # below, the interval is over the items of all studies, above over the studies
 DRAWS = 2_000
 SURE = 0.9
+NEAR = 0.03  # distance of mean probability and accuracy of a design
 
 Study: TypeAlias = dict[str, Any]
 Summary: TypeAlias = dict[str, Any]
 
 
 def write_tables(here: list[Study], peer: list[Study], path: Path) -> None:
-    """Write a summary of each design on each side to a .json file, and tables to an .md file of the same name."""
+    """Write a summary of each design on each side to a .json file, and tables and the reliability diagram of the
+    default's labels to an .md and an .svg file of the same name."""
     sides = {"here": _by_design(here), "crowd-kit": _by_design(peer)}
     summaries = {side: {name: summary(s) for name, s in found.items()} for side, found in sides.items()}
     path.write_text(json.dumps(summaries, indent=1) + "\n")
@@ -36,6 +41,17 @@ def write_tables(here: list[Study], peer: list[Study], path: Path) -> None:
             text += [*overview(found, summaries[side]), "", *behind(summaries[side]), ""]
     text += designs_table(summaries["here"], summaries["crowd-kit"])
     path.with_suffix(".md").write_text("\n".join(text) + "\n")
+    if here:
+        path.with_suffix(".svg").write_text(diagram(here))
+
+
+def diagram(studies: list[Study]) -> str:
+    """The reliability diagram of the default's labels, all studies pooled."""
+    total = np.sum([s["methods"]["default"]["bins"] for s in studies], axis=0)
+    edges = np.linspace(0, 1, len(total) + 1).tolist()
+    keys = ("low", "high", "n", "predicted", "observed")
+    rows = [(*edges[b : b + 2], n, said / n, right / n) for b, (n, said, right) in enumerate(total.tolist()) if n]
+    return standalone(draw(reliability(bins({"calibration": [dict(zip(keys, row, strict=True)) for row in rows]}))))
 
 
 def _by_design(studies: list[Study]) -> dict[str, list[Study]]:
@@ -74,7 +90,7 @@ def overview(studies: dict[str, list[Study]], summaries: dict[str, Summary]) -> 
     designs, those of one method against the default on the same votes."""
     studies_made, items = (sum(s[key] for s in summaries.values()) for key in ("studies", "items"))
     titles = ["", "designs", "accuracy", "the default's lead, 95 %", "ahead", "behind", "log-loss", "calibration error"]
-    titles += ["labels of .9 and more: said, true", "seconds"]
+    titles += ["labels of .9 and more: said, true", "distance", f"within {NEAR}: designs, if calibrated", "seconds"]
     lines = [f"{len(summaries)} designs, {studies_made} studies, {items:,} items. Each design counts alike.", ""]
     lines += ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     for name in dict.fromkeys(name for s in summaries.values() for name in s["methods"]):
@@ -82,12 +98,15 @@ def overview(studies: dict[str, list[Study]], summaries: dict[str, Summary]) -> 
         each = [summaries[design]["methods"][name] for design in of]
         accuracy, loss, seconds = (np.array([m[key] for m in each]) for key in ("accuracy", "log_loss", "seconds"))
         lead, low, high = bootstrap(np.array([m["ahead"] for m in each]))
-        ece, said, true = reliability([_bins(studies[design], name) for design in of])
+        ece, said, true = calibration_error([_bins(studies[design], name) for design in of])
+        gap, error = np.array([distance(studies[design], name) for design in of]).T
+        near = f"{(gap <= NEAR).sum()}, {(2 * norm.cdf(NEAR / error) - 1).sum():.0f}"
         beyond = [sum(sign * m["ahead"] > m["within"] for m in each) for sign in (1, -1)]
         lines.append(
             f"| {name} | {len(of)} | {accuracy.mean():.4f} | "
             + ("| | " if name == "default" else f"{lead:+.4f} ({low:+.4f} to {high:+.4f}) | {beyond[0]} | {beyond[1]} ")
-            + f"| {loss.mean():.3f} | {ece:.3f} | {said:.3f}, {true:.3f} | {np.median(seconds):.2f} |"
+            + f"| {loss.mean():.3f} | {ece:.3f} | {said:.3f}, {true:.3f} | {gap.mean():.3f} | {near} "
+            + f"| {np.median(seconds):.2f} |"
         )
     return lines
 
@@ -105,10 +124,18 @@ def _bins(studies: list[Study], name: str) -> Floats:
     return np.asarray(total / total[:, 0].sum())
 
 
-def reliability(bins: list[Floats]) -> tuple[float, float, float]:
+def distance(studies: list[Study], name: str) -> tuple[float, float]:
+    """The distance of the labels' mean probability in a design from their accuracy, and its standard error if the
+    probabilities are true, √(Σ p(1 - p)) over the labels, p the mean of a label's bin."""
+    count, said, right = np.sum([s["methods"][name]["bins"] for s in studies], axis=0).T
+    variance = (said * (1 - said / np.maximum(count, 1))).sum()
+    return abs(said.sum() - right.sum()) / count.sum(), math.sqrt(max(variance, 0.25)) / count.sum()
+
+
+def calibration_error(designs: list[Floats]) -> tuple[float, float, float]:
     """The expected calibration error of the labels' probabilities; and of labels of at least `SURE`, the mean
     probability and how many are right."""
-    pooled = np.mean(bins, axis=0)
+    pooled = np.mean(designs, axis=0)
     sure = pooled[round(SURE * len(pooled)) :].sum(axis=0)
     return float(np.abs(pooled[:, 1] - pooled[:, 2]).sum()), sure[1] / sure[0], sure[2] / sure[0]
 

@@ -31,8 +31,14 @@ def test_the_interval_is_students_over_studies_and_over_items_of_few():
 
 def test_the_calibration_error_is_of_pooled_bins():
     one, other = ([[0, 0, 0]] * 8 + [[0.5, 0.4, 0.4 + d], [0.5, 0.475, 0.475 - d]] for d in (0.05, 0.01))
-    ece, said, true = raters_table.reliability([np.array(one), np.array(other)])
+    ece, said, true = raters_table.calibration_error([np.array(one), np.array(other)])
     assert (ece, said, true) == pytest.approx((0.06, 0.95, 0.89))
+
+
+def test_the_distance_of_a_design_has_the_error_of_true_probabilities():
+    """Two studies of ten labels of .95, of which nine are right: of 20 such labels √(20 · .95 · .05) are off."""
+    found = raters_table.distance([study(0, 0.0), study(1, 0.0)], "other")
+    assert found == pytest.approx((0.05, math.sqrt(0.95) / 20))
 
 
 def test_a_study_that_was_measured_is_not_measured_again(tmp_path, monkeypatch, capsys):
@@ -50,3 +56,4 @@ def test_a_study_that_was_measured_is_not_measured_again(tmp_path, monkeypatch, 
     assert bins[:, 0].sum() == kept["items"] == 33
     assert bins[:, 2].sum() == pytest.approx(33 * kept["methods"]["default"]["accuracy"], abs=1e-2)
     assert "1 designs, 1 studies, 33 items" in (tmp_path / "raters.md").read_text()
+    assert (tmp_path / "raters.svg").read_text().startswith("<svg")
