@@ -1,6 +1,4 @@
-"""Published data sets of compared and of rated responses.
-
-Rows with two responses to a prompt and a verdict:
+"""Published data sets of two responses to a prompt and a verdict.
 
     SHP                     history, human_ref_A, human_ref_B, labels (1: A is preferred, 0: B)
     WebGPT comparisons      question, answer_0, answer_1, score_0 (above 0: answer 0 is preferred)
@@ -11,35 +9,19 @@ Rows with two responses to a prompt and a verdict:
 
 Ties are left out, and so are Arena conversations with several turns in which the two models differ before the last
 response.
-
-Several responses to a prompt, each rated separately:
-
-    UltraFeedback     instruction, completions: several responses per row, each with its ratings (1 … 5)
-    HelpSteer 1, 2    prompt, response, helpfulness (0 … 4): one response per row, several rows per prompt
-
-As preferences, all pairs of responses to a prompt are used (as in Ouyang et al. 2022, 2203.02155), with the
-higher-rated one chosen; equal ratings are left out. As demonstrations, only the highest-rated response to each prompt
-is used, and only if its rating is above the middle of the scale.
-
-The rating of an UltraFeedback response is the mean for instruction following, honesty, truthfulness and helpfulness
-("fine-grained_score"). "overall_score" is only a fallback, because it was wrong for more than two thousand responses
-in the first edition.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
-from statistics import mean
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tutelage.data.message_values import Ask, conversation, question_from, turns
 from tutelage.data.preference_formats import Pair
-from tutelage.data.readers import BrokenRow, TableRow, Values, a_type
-from tutelage.data.records import AssistantTurn, Demonstration, Messages, spoken, user
+from tutelage.data.readers import Values, a_type
+from tutelage.data.records import AssistantTurn, Messages, spoken, user
 from tutelage.data.row_values import LeftOut, Unusable, number, text, truth
-from tutelage.data.table_format import RowFormat, always
+from tutelage.data.table_format import RowFormat
 from tutelage.data.transcripts import parse_marked
 
 Verdict: TypeAlias = Callable[[Values], float]
@@ -92,7 +74,9 @@ def _webgpt_question(values: Values) -> Messages:
     return user(text(value, "full_text")) if isinstance(value, Mapping) else question_from("question")(values)
 
 
-def _required(column: str, low: float, high: float) -> Callable[[Values], float]:
+def required_number(column: str, low: float, high: float) -> Callable[[Values], float]:
+    """Reader of a number in [low, high] that must not be missing."""
+
     def read(values: Values) -> float:
         if values.get(column) in (None, ""):
             raise Unusable(f"{column} is missing")
@@ -103,7 +87,7 @@ def _required(column: str, low: float, high: float) -> Callable[[Values], float]
 
 def _against_strength(column: str) -> Verdict:
     """Verdict by a strength from −3 to 3 whose negative half favours the first response."""
-    strength = _required(column, -3.0, 3.0)
+    strength = required_number(column, -3.0, 3.0)
     return lambda values: -strength(values)
 
 
@@ -184,7 +168,7 @@ COMPARISON_FORMATS = (
         needs=("answer_0", "answer_1", "score_0"),
         ask=_webgpt_question,
         answers=_texts("answer_0", "answer_1"),
-        verdict=_required("score_0", -1.0, 1.0),
+        verdict=required_number("score_0", -1.0, 1.0),
         metadata="quotes_0 quotes_1 tokens_0 tokens_1 score_1",
     ),
     ComparisonFormat(
@@ -218,183 +202,4 @@ COMPARISON_FORMATS = (
         verdict=lambda values: float(truth(values, "winner_model_a")) - float(truth(values, "winner_model_b")),
         metadata="model_a model_b winner_tie",
     ),
-)
-
-
-RatedAnswers: TypeAlias = Sequence[TableRow]
-"""Responses to one prompt: rows with the prompt's column, `answer` and `score`."""
-
-
-@dataclass(frozen=True)
-class RatingFormat:
-    """Published data set of rated responses. `gather` returns the responses to each prompt; `asks` is the column of
-    the prompt, and `middle` the rating above which a response counts as good; `metadata` are not used."""
-
-    name: str
-    asks: str
-    needs: tuple[str, ...]
-    ask: Ask
-    gather: Callable[[Sequence[TableRow]], tuple[Sequence[RatedAnswers], Sequence[BrokenRow]]]
-    middle: float
-    fits: Callable[[Values], bool]
-    metadata: str = ""
-
-    @property
-    def pairs(self) -> RowFormat[Pair]:
-        """All pairs of responses to a prompt."""
-        return RowFormat(
-            f"{self.name}, every two answers to a prompt a pair",
-            (self.asks, *self.needs),
-            self._pair,
-            fits=self.fits,
-            arrange=self._in_pairs,
-            metadata=frozenset(self.metadata.split()),
-        )
-
-    @property
-    def demonstrations(self) -> RowFormat[Demonstration]:
-        """Best response to each prompt, if rated above the middle of the scale."""
-        return RowFormat(
-            f"{self.name}, the best rated answer to each prompt",
-            (self.asks, *self.needs),
-            self._good_answer,
-            fits=self.fits,
-            arrange=self._best_first,
-            metadata=frozenset(self.metadata.split()),
-        )
-
-    def _in_pairs(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[BrokenRow]]:
-        groups, broken = self.gather(rows)
-        return [pair for answers in groups for pair in self._pairs_of(answers)], broken
-
-    def _pairs_of(self, answers: RatedAnswers) -> Sequence[TableRow]:
-        """All pairs of the responses; a single response is kept as it is, and left out when parsed."""
-        return [self._as_row(*two) for two in combinations(answers, 2)] or answers
-
-    def _as_row(self, one: TableRow, other: TableRow) -> TableRow:
-        better, worse = (one, other) if _score(one) >= _score(other) else (other, one)
-        sides = {"chosen": better.values["answer"], "rejected": worse.values["answer"]}
-        scores = {"score_chosen": _score(better), "score_rejected": _score(worse)}
-        where = one.where if one.where == other.where else f"{one.where} and {other.where}"
-        return TableRow(where, {self.asks: one.values[self.asks], **sides, **scores})
-
-    def _pair(self, values: Values) -> Pair:
-        if "score_chosen" not in values:
-            raise LeftOut("answer", "the only one to its prompt makes no pair")
-        if values["score_chosen"] == values["score_rejected"]:
-            raise LeftOut("pair", "equal ratings say nothing about which answer is better")
-        return self.ask(values), text(values, "chosen"), text(values, "rejected")
-
-    def _best_first(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[BrokenRow]]:
-        groups, broken = self.gather(rows)
-        ordered = (sorted(answers, key=_score, reverse=True) for answers in groups)
-        return [
-            replace(row, values={**row.values, "rank": rank}) for each in ordered for rank, row in enumerate(each)
-        ], broken
-
-    def _good_answer(self, values: Values) -> Demonstration:
-        if values["rank"] != 0:
-            raise LeftOut("answer", "another one to the prompt is rated better")
-        if number(values, "score", 0.0) <= self.middle:
-            raise LeftOut("prompt", f"no answer is rated above {self.middle:g}")
-        return Demonstration(self.ask(values), text(values, "answer"))
-
-
-def _score(row: TableRow) -> float:
-    return number(row.values, "score", 0.0)
-
-
-# UltraFeedback -------------------------------------------------------------------------------------------------------
-
-
-def _of_completions(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[BrokenRow]]:
-    """Responses in each row."""
-    groups: list[RatedAnswers] = []
-    broken: list[BrokenRow] = []
-    for row in rows:
-        try:
-            groups.append([_completion(row, place, each) for place, each in enumerate(_list(row.values), 1)])
-        except Unusable as reason:
-            broken.append(BrokenRow(row.where, str(reason)))
-    return groups, broken
-
-
-def _list(values: Values) -> list[object]:
-    value = values.get("completions")
-    if not isinstance(value, list) or not value:
-        raise Unusable("completions is no list of answers")
-    return value
-
-
-def _completion(row: TableRow, place: int, completion: object) -> TableRow:
-    if not isinstance(completion, Mapping):
-        raise Unusable("completions holds something else than answers")
-    values = {
-        "instruction": row.values.get("instruction"),
-        "answer": completion.get("response"),
-        "score": _rating(completion),
-    }
-    return TableRow(f"{row.where}, answer {place}", values)
-
-
-def _rating(completion: Values) -> float:
-    """Mean rating of a response; see the module's docstring."""
-    if completion.get("fine-grained_score") is not None:
-        return number(completion, "fine-grained_score", 0.0)
-    aspects = completion.get("annotations")
-    given = [each.get("Rating") for each in aspects.values()] if isinstance(aspects, Mapping) else []
-    ratings = [
-        number({"Rating": rating}, "Rating", 0.0) for rating in given if str(rating).replace(".", "", 1).isdecimal()
-    ]
-    if ratings:
-        return mean(ratings)
-    if completion.get("overall_score") is None:
-        raise Unusable("an answer has no rating")
-    return number(completion, "overall_score", 0.0)
-
-
-def _has_completions(values: Values) -> bool:
-    value = values["completions"]
-    return isinstance(value, list) and all(isinstance(each, Mapping) and "response" in each for each in value)
-
-
-# HelpSteer -----------------------------------------------------------------------------------------------------------
-
-
-def _by_prompt(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[BrokenRow]]:
-    """Rows by prompt, in order of first appearance."""
-    groups: dict[str, list[TableRow]] = defaultdict(list)
-    broken: list[BrokenRow] = []
-    for row in rows:
-        try:
-            prompt, score = text(row.values, "prompt"), _required("helpfulness", 0.0, 4.0)(row.values)
-            answer = text(row.values, "response")
-            groups[prompt].append(TableRow(row.where, {"prompt": prompt, "answer": answer, "score": score}))
-        except Unusable as reason:
-            broken.append(BrokenRow(row.where, str(reason)))
-    return list(groups.values()), broken
-
-
-HELPSTEER = RatingFormat(
-    "prompt, response, helpfulness (HelpSteer)",
-    "prompt",
-    ("response", "helpfulness"),
-    helpsteer_prompt,
-    _by_prompt,
-    middle=2.0,
-    fits=always,
-    metadata="correctness coherence complexity verbosity",
-)
-RATING_FORMATS: tuple[RatingFormat, ...] = (
-    RatingFormat(
-        "instruction, completions (UltraFeedback)",
-        "instruction",
-        ("completions",),
-        question_from("instruction"),
-        _of_completions,
-        middle=3.0,
-        fits=_has_completions,
-        metadata="models correct_answers incorrect_answers",
-    ),
-    HELPSTEER,
 )

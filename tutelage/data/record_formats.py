@@ -29,7 +29,8 @@ from tutelage.data.message_values import (
     turns,
 )
 from tutelage.data.preference_formats import IMPLICIT, PAIRS, TRAINERS, Pair, labelled_format
-from tutelage.data.published_formats import COMPARISON_FORMATS, HELPSTEER, RATING_FORMATS, ComparisonFormat
+from tutelage.data.published_formats import COMPARISON_FORMATS, ComparisonFormat
+from tutelage.data.rated_formats import HELPSTEER, RATING_FORMATS
 from tutelage.data.readers import Values
 from tutelage.data.records import (
     Demonstration,
