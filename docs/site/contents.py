@@ -8,6 +8,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "collecting",
             "collecting_api",
             "howto/prolific",
+            "howto/import_annotations",
             "howto/votes_to_reward",
             "howto/custom_reward",
             "howto/agents",

@@ -43,7 +43,7 @@ def test_every_command_and_command_is_known(known):
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        (["imp"], "improve"),
+        (["imp"], "improve import"),
         (["collect", "in"], "init invite"),
         (["improve", "--syn"], "--sync --sync-folder"),
         (["improve", "--sync", ""], "auto lora disk nccl"),

@@ -2,6 +2,7 @@
 
 import builtins
 import contextlib
+import json
 import re
 import shutil
 import sys
@@ -113,8 +114,12 @@ def world(tiny_model, tmp_path_factory):
         "golds": [{"prompt": "Is 2 + 2 = 4?", "chosen": "Yes.", "rejected": "No."}],
         "practice": [{"prompt": "Is 1 + 1 = 2?", "chosen": "Yes.", "rejected": "No.", "explanation": "It is."}],
     }
-    for name, each in rows.items():
+    for name, each in (rows | EXPORTED).items():
         write_jsonl(folder / f"{name}.jsonl", each)
+    project = [{"id": 1, "data": {"task": "Why?", "question": "Why?", "answer_1": "So.", "answer_2": "No."}}]
+    project[0]["data"] |= {"first": "So.", "second": "No."}
+    project[0]["annotations"] = [{"id": 1, "result": [{"from_name": "better", "value": {"choices": ["rechts"]}}]}]
+    (folder / "project.json").write_text(json.dumps(project))
     tables = {
         "votes": ["item,rater,choice,answer", *(f"{n},{who},{'ab'[n % 2]},a" for n in range(9) for who in "xyz")],
         "table": ["instruction,input,output_1,output_2,annotator,label"]
@@ -137,6 +142,13 @@ def world(tiny_model, tmp_path_factory):
     return folder
 
 
+EXPORTED = {
+    "traces": [{"id": f"t{n}", "input": "Why?", "output": f"{n}.", "sessionId": None} for n in range(4)],
+    "scores": [
+        {"id": f"s{n}", "traceId": f"t{n}", "name": "good", "value": n % 2, "dataType": "NUMERIC"} for n in range(4)
+    ],
+}
+"""Files of a tracker."""
 DONE = (
     "sft --model path/to/model --data demonstrations.jsonl --out runs/sft",
     "reward --model path/to/model --data preferences.jsonl --out runs/reward",

@@ -7,12 +7,13 @@ import pytest
 from offenders import for_each
 
 from tutelage.base.sentences import Sentence
+from tutelage.data.vote_rows import MEANINGS
 from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.recruitment import PLATFORMS, Recruitment, find_platform
 from tutelage.people.settings import Consent, Plan
 from tutelage.people.validation import FieldError, check_range, find_named
-from tutelage.people.vote_mapping import MEANINGS, meaning_of
+from tutelage.people.vote_mapping import meaning_of
 
 NUMBERS: dict[str, tuple[Callable[[float], object], float, tuple[str, ...]]] = {
     "overlap": (lambda value: Plan(overlap=value), 101, ("1", "100")),  # type: ignore[arg-type]

@@ -254,16 +254,20 @@ def test_columns_without_use_are_named(lite: Store, folder: Path) -> None:
     assert "empty" not in remark
 
 
-def test_structure_in_a_cell_is_no_text(lite: Store, folder: Path) -> None:
+def test_structure_in_a_cell_is_no_text_but_a_conversation(lite: Store, folder: Path) -> None:
     study = create_study(lite, "nested")
     vote = {"prompt": "Say", "completion_a": "x", "completion_b": "y", "preference": "a", "evaluator": "anna"}
-    turns = [{"role": "user", "content": "Say"}]
-    rows = [vote, vote | {"prompt": turns}, vote | {"prompt": json.dumps(turns)}, vote | {"preference": ["a"]}]
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say"}]
+    answered = [*turns, {"role": "assistant", "content": "x"}]
+    rows = [vote, vote | {"prompt": answered}, vote | {"prompt": json.dumps(turns)}, vote | {"preference": ["a"]}]
     rows.append(vote | {"prompt": '[{"x": 1}, 2, {"y": 3}]'})  # a text that happens to be JSON
+    rows.append(vote | {"prompt": turns})
     (folder / "votes.json").write_text(json.dumps(rows))
     came = import_votes(lite, study.id, read_table(folder / "votes.json"), VoteMapping(partial=True))
-    assert (came.votes - 1, sum(each.count for each in came.dropped)) == (1, 3)
+    assert (came.votes - 1, sum(each.count for each in came.dropped)) == (2, 3)
     assert {place for each in came.dropped for place in each.places} == {"row 2", "row 3", "row 4"}
+    asked = {tuple(message.role for message in question.messages) for question in list_questions(lite, study.id)}
+    assert asked == {("user",), ("system", "user")}
 
 
 def test_a_guess_takes_usual_names_and_what_is_given(folder: Path) -> None:

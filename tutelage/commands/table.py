@@ -243,6 +243,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        name="import",
+        group="Human feedback",
+        help="scores and annotations from Langfuse, LangSmith, Argilla, Label Studio, …",
+        examples=(
+            "traces.jsonl scores.jsonl --out runs/imported",
+            "project.json --prompt question --responses answer_1 answer_2 --out runs/imported",
+        ),
+        place="tutelage.commands.annotation_import",
+    ),
+    Command(
         name="watch",
         group="Human feedback",
         help="run a command when a study reaches a target",

@@ -277,3 +277,21 @@ def _about_column(column: str, count: int, place: str) -> Sentence:
         column=column[:_LONGEST_SHOWN],
         place=place.sentence() if isinstance(place, RowPlace) else place,
     )
+
+
+# The meanings of choices ----------------------------------------------------------------------------------------------
+
+CHOICES: Mapping[str, tuple[str, int]] = {
+    "a": ("a", 2), "b": ("b", 2), "model_a": ("a", 2), "model_b": ("b", 2), "tie": ("tie", 0), "equal": ("tie", 0),
+    "a-is-slightly-better": ("a", 1), "a-is-better": ("a", 2), "a-is-much-better": ("a", 3),
+    "b-is-slightly-better": ("b", 1), "b-is-better": ("b", 2), "b-is-much-better": ("b", 3),
+    "both_bad": ("both_bad", 0), "bothbad": ("both_bad", 0), "tie (bothbad)": ("both_bad", 0), "skip": ("skip", 0),
+}  # fmt: skip
+"""Verdict and strength by choice word, case-insensitive."""
+MEANINGS = tuple(word for word in CHOICES if word not in ("model_a", "model_b", "equal", "bothbad", "tie (bothbad)"))
+"""The meanings that can be assigned to the choice words of a table."""
+
+
+def meaning_name(verdict: str, strength: int) -> str:
+    """The first word in `MEANINGS` for a verdict and its strength."""
+    return next(word for word in MEANINGS if CHOICES[word] == (verdict, strength))

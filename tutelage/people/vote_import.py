@@ -7,7 +7,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import join_sentences
 from tutelage.data.records import CompletionRecord, Preference, Prompt, text_only
 from tutelage.data.tables import Table
-from tutelage.data.vote_rows import fold_name
+from tutelage.data.vote_rows import fold_name, meaning_name
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.languages import Sentence
 from tutelage.people.store.bulk import AnswerRecord, insert_answers
@@ -15,15 +15,7 @@ from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item, insert_items
 from tutelage.people.store.raters import insert_rater, list_raters, named_rater
 from tutelage.people.store.studies import list_versions, study_of
-from tutelage.people.vote_mapping import (
-    ChoiceWord,
-    DroppedVotes,
-    ExampleVote,
-    ImportPreview,
-    ImportReport,
-    VoteMapping,
-    meaning_name,
-)
+from tutelage.people.vote_mapping import ChoiceWord, DroppedVotes, ExampleVote, ImportPreview, ImportReport, VoteMapping
 from tutelage.people.vote_tables import Dropped, VotesRead, completion_of, item_of, prompt_of, read_votes
 
 EXAMPLES = 5

@@ -7,18 +7,8 @@ from typing import Any
 from tutelage.base.sentences import Sentence
 from tutelage.data.row_values import Unusable
 from tutelage.data.tables import Table
-from tutelage.data.vote_rows import cell_time, fold_name
+from tutelage.data.vote_rows import CHOICES, MEANINGS, cell_time, fold_name
 from tutelage.people.validation import FieldError, find_named
-
-CHOICES: Mapping[str, tuple[str, int]] = {
-    "a": ("a", 2), "b": ("b", 2), "model_a": ("a", 2), "model_b": ("b", 2), "tie": ("tie", 0), "equal": ("tie", 0),
-    "a-is-slightly-better": ("a", 1), "a-is-better": ("a", 2), "a-is-much-better": ("a", 3),
-    "b-is-slightly-better": ("b", 1), "b-is-better": ("b", 2), "b-is-much-better": ("b", 3),
-    "both_bad": ("both_bad", 0), "bothbad": ("both_bad", 0), "tie (bothbad)": ("both_bad", 0), "skip": ("skip", 0),
-}  # fmt: skip
-"""Verdict and strength by choice word, case-insensitive."""
-MEANINGS = tuple(word for word in CHOICES if word not in ("model_a", "model_b", "equal", "bothbad", "tie (bothbad)"))
-"""The meanings that can be assigned to the choice words of a table."""
 
 
 @dataclass(frozen=True)
@@ -191,11 +181,6 @@ def meaning_of(text: str) -> tuple[str, int]:
     """
     refusal = Sentence("“%(given)s” is no meaning of a choice; it is one of %(known)s.")
     return find_named("choice", text.strip().lower(), CHOICES, refusal, known=MEANINGS)
-
-
-def meaning_name(verdict: str, strength: int) -> str:
-    """The first word in `MEANINGS` for a verdict and its strength."""
-    return next(word for word in MEANINGS if CHOICES[word] == (verdict, strength))
 
 
 def guess_mapping(table: Table, **given: Any) -> VoteMapping:

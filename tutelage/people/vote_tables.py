@@ -10,16 +10,19 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.message_values import to_answer, turns
 from tutelage.data.readers import RowPlace, TableRow
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
 from tutelage.data.row_values import Cells, Unusable
 from tutelage.data.tables import Table
 from tutelage.data.vote_rows import (
+    CHOICES,
     cell_text,
     cell_time,
     choice_names,
     fold_choice,
     fold_name,
+    meaning_name,
     rater_names,
     rejected_rows,
     status_columns,
@@ -33,7 +36,7 @@ from tutelage.people.store.bulk import AnswerRecord
 from tutelage.people.store.items import Item
 from tutelage.people.store.raters import refuse_name
 from tutelage.people.validation import FieldError, refuse_unstorable
-from tutelage.people.vote_mapping import CHOICES, VoteMapping, meaning_name
+from tutelage.people.vote_mapping import VoteMapping
 
 
 def require_columns(table: Table, mapping: VoteMapping, kind: Kind) -> None:
@@ -82,7 +85,7 @@ IDENTICAL = Sentence("both responses are the same text")
 @dataclass(frozen=True)
 class VotesRead:
     """The votes of a table, with their prompts, responses and items. `words` counts the choices, `meanings` has a word
-    of `vote_mapping.MEANINGS` for each that is known. `faults` are the unusable votes by reason, with their first
+    of `vote_rows.MEANINGS` for each that is known. `faults` are the unusable votes by reason, with their first
     locations, `left_out` the valid votes without information and those of rejected work; `rejected` counts the rows of
     rejected work that are kept; `remarks` are sentences about them, names in several spellings and columns without
     use."""
@@ -148,13 +151,15 @@ def read_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen) -
 
 
 class _Ballot(NamedTuple):
-    """The cells of one vote: `texts` are the prompt and both responses."""
+    """The cells of one vote: `texts` are the prompt and both responses. A prompt of several messages has its last one
+    in `texts`."""
 
     where: str
     values: Mapping[str, object]
     rater: str
     word: str
     texts: tuple[str, str, str]
+    messages: Messages = ()
 
 
 class _VoteReader:
@@ -184,7 +189,9 @@ class _VoteReader:
 
     def _ballots(self, row: TableRow) -> list[_Ballot]:
         names, values = self.mapping, row.values
-        prompt = "\n\n".join(filter(None, (cell_text(values, name) for name in names.prompt)))
+        messages = _conversation(values, names.prompt)
+        parts = [messages[-1].content] if messages else [cell_text(values, name) for name in names.prompt]
+        prompt = "\n\n".join(filter(None, parts))
         texts = (prompt, cell_text(values, names.a), cell_text(values, names.b))
         if not all(texts):
             raise Unusable(Sentence("the prompt or a response is missing"))
@@ -199,7 +206,7 @@ class _VoteReader:
             voters = [(cell_text(values, names.rater), word)]
         if not all(rater for rater, _ in voters):
             raise Unusable(Sentence("no rater is named"))
-        return [_Ballot(row.where, values, rater, word, texts) for rater, word in voters]
+        return [_Ballot(row.where, values, rater, word, texts, messages) for rater, word in voters]
 
     def join(self, ballots: Sequence[_Ballot]) -> list[str]:
         """Find the names and texts that are the same. Returns remarks about those in several spellings."""
@@ -264,7 +271,7 @@ class _VoteReader:
 
     def _record(self, ballot: _Ballot, meaning: Answer, created: int) -> AnswerRecord | None:
         request, *texts = (self._texts.of[text] for text in ballot.texts)
-        prompt = prompt_of(user(request))
+        prompt = prompt_of(ballot.messages or user(request))
         models = [cell_text(ballot.values, name or "") for name in (self.mapping.model_a, self.mapping.model_b)]
         both = [completion_of(prompt, text, model) for text, model in zip(texts, models, strict=True)]
         if both[0].id == both[1].id:
@@ -307,6 +314,19 @@ class _VoteReader:
                 places = tuple(place for _, some in others for place in some)[:SHOWN]
                 reasons[like] = (sum(count for count, _ in others), places)
         return reasons
+
+
+def _conversation(values: Mapping[str, object], columns: Sequence[str]) -> Messages:
+    """The messages of a prompt that is a list of them; empty for a text."""
+    value = values.get(columns[0])
+    if len(columns) > 1 or not isinstance(value, list):
+        return ()
+    messages = to_answer(turns(values, columns[0]), columns[0])
+    if not messages or not all(message.is_text for message in messages):
+        raise Unusable(Sentence("the prompt has no messages, or calls of tools, which raters' pages cannot show"))
+    for message in messages:
+        refuse_unstorable(message.content, Sentence("A text"))
+    return messages
 
 
 def _is_conversation(text: str) -> bool:

@@ -1,0 +1,167 @@
+"""`tutelage import`, again and again, and what other commands make of its folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutelage.base.errors import TutelageError
+from tutelage.commands.annotation_import import ImportSettings, main
+from tutelage.commands.line import main as tutelage
+from tutelage.data.formats import load_demonstrations, load_preferences, load_unpaired
+
+Row = dict[str, Any]
+
+
+def feedback(number: int, score: float, group: str = "", **more: object) -> Row:
+    row = {"id": f"f{number}", "run_id": f"r{number}", "key": "better", "score": score, "comment": None}
+    row |= {"modified_at": "2026-01-01T12:00:00", "feedback_group_id": group or None}
+    return row | {"feedback_source": {"type": "app", "user_id": "anna@example.org"}, "correction": None, **more}
+
+
+def run(number: int) -> Row:
+    question = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Mail ada@example.org?"}]
+    return {
+        "id": f"r{number}",
+        "run_type": "llm",
+        "inputs": {"messages": question},
+        "outputs": {"output": f"{number}."},
+    }
+
+
+def write(path: Path, *rows: Row) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def rows(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> str:
+    return write(tmp_path / "runs.jsonl", *map(run, range(4)))
+
+
+def imported(out: Path, *files: str, **settings: Any) -> dict[str, bytes]:
+    """Import, and the contents of the folder."""
+    assert main(ImportSettings(files=files, out=out, **settings)) == 0
+    return {file.name: file.read_bytes() for file in out.iterdir()}
+
+
+def test_importing_again_changes_nothing(runs: str, tmp_path: Path) -> None:
+    scores = write(tmp_path / "scores.jsonl", feedback(0, 1, "g"), feedback(1, 0, "g"))
+    once = imported(tmp_path / "out", runs, scores)
+    assert imported(tmp_path / "out", runs, scores) == once
+    assert imported(tmp_path / "out", scores) == once  # the runs of the first import are known
+
+
+def test_parts_of_an_export_are_the_whole_in_any_order(runs: str, tmp_path: Path) -> None:
+    one, other = feedback(0, 1), feedback(1, 0, feedback_source={"type": "app", "user_id": "bert"})
+    first, second = write(tmp_path / "1.jsonl", one), write(tmp_path / "2.jsonl", other)
+    imported(tmp_path / "parts", runs, first)
+    imported(tmp_path / "parts", second)
+    imported(tmp_path / "whole", runs, write(tmp_path / "all.jsonl", one, other))
+    for name in ("annotations", "unpaired", "preferences"):
+        assert rows(tmp_path / "parts" / f"{name}.jsonl") == rows(tmp_path / "whole" / f"{name}.jsonl")
+
+
+def test_a_later_edit_counts_and_an_earlier_one_does_not(runs: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    imported(out, runs, write(tmp_path / "1.jsonl", feedback(0, 1)))
+    imported(out, write(tmp_path / "2.jsonl", feedback(0, 0, modified_at="2026-01-02T12:00:00")))
+    assert [label.label for label in load_unpaired(out / "unpaired.jsonl").records] == [False]
+    imported(out, write(tmp_path / "3.jsonl", feedback(0, 1, modified_at="2026-01-01T13:00:00")))
+    assert [label.label for label in load_unpaired(out / "unpaired.jsonl").records] == [False]
+    assert [row["where"] for row in rows(out / "left_out.jsonl")] == ["line 1"]
+
+
+def test_people_are_numbered_alike_in_every_import(runs: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    bert = {"type": "app", "user_id": "bert"}
+    imported(out, runs, write(tmp_path / "1.jsonl", feedback(0, 1), feedback(1, 1, feedback_source=bert)))
+    files = imported(out, write(tmp_path / "2.jsonl", feedback(2, 1, feedback_source=bert), feedback(3, 1)))
+    assert [row["rater"] for row in rows(out / "annotations.jsonl")] == ["rater-1", "rater-2", "rater-2", "rater-1"]
+    assert not any(b"anna" in content or b"bert" in content for content in files.values())
+
+
+def test_ids_of_people_on_request(runs: str, tmp_path: Path) -> None:
+    out, scores = tmp_path / "out", write(tmp_path / "1.jsonl", feedback(0, 1))
+    imported(out, runs, scores, names=True)
+    assert [row["rater"] for row in rows(out / "ratings.jsonl")] == ["anna@example.org"]
+    with pytest.raises(TutelageError, match="--names"):
+        imported(out, runs, scores)
+
+
+def test_personal_data_are_replaced_before_anything_is_stored(runs: str, tmp_path: Path) -> None:
+    scores = write(
+        tmp_path / "1.jsonl",
+        feedback(0, 1, comment="Ask ada@example.org."),
+        feedback(1, 0, correction={"output": "Write to ada@example.org."}),
+    )
+    files = imported(tmp_path / "out", runs, scores, redact=True)
+    assert not any(b"ada@" in content for content in files.values())
+    assert load_demonstrations(tmp_path / "out" / "demonstrations.jsonl").records[0].response == "Write to [email]."
+    with pytest.raises(TutelageError, match="--redact"):
+        imported(tmp_path / "out", runs, scores)
+
+
+def test_every_annotation_is_accounted_for(runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pair = feedback(0, 1, "g"), feedback(1, 0, "g")
+    other = feedback(9, 1), feedback(2, 1, feedback_source={"type": "model"})
+    imported(tmp_path / "out", runs, write(tmp_path / "scores.jsonl", *pair, *other))
+    told = capsys.readouterr().out
+    assert "4 annotations read: 1 vote, 2 left out" in told
+    assert {row["where"].rpartition("/")[2] for row in rows(tmp_path / "out" / "left_out.jsonl")} == {
+        "scores.jsonl line 3",
+        "scores.jsonl line 4",
+    }
+
+
+def test_files_that_follow_from_nothing_are_removed(runs: str, tmp_path: Path) -> None:
+    out, scores = tmp_path / "out", write(tmp_path / "1.jsonl", feedback(0, 1))
+    assert "unpaired.jsonl" in imported(out, runs, scores)
+    later = write(tmp_path / "2.jsonl", feedback(0, 0.3, modified_at="2026-01-03T12:00:00"))
+    assert "unpaired.jsonl" not in imported(out, later)
+
+
+def test_other_folders_are_left_alone(runs: str, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").touch()
+    with pytest.raises(TutelageError, match="--out"):
+        imported(tmp_path / "out", runs)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "import.json").write_text("{}")
+    (tmp_path / "old" / "annotations.jsonl").touch()
+    with pytest.raises(TutelageError, match="old"):
+        imported(tmp_path / "old", runs)
+
+
+def test_nothing_is_written_if_nothing_can_be_used(tmp_path: Path) -> None:
+    with pytest.raises(TutelageError, match="line 1"):
+        imported(tmp_path / "out", write(tmp_path / "runs.jsonl", run(0) | {"outputs": None}))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("choice", "offends"), [("1", "--choice 1"), ("1=better", "--choice 1=better")])
+def test_meanings_of_words(choice: str, offends: str) -> None:
+    with pytest.raises(TutelageError, match=offends):
+        ImportSettings(files=("x",), out=Path("y"), choice=(choice,))
+
+
+def test_a_study_takes_the_votes_and_the_questions(
+    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    scores = write(tmp_path / "scores.jsonl", feedback(0, 1, "g"), feedback(1, 0, "g"))
+    assert tutelage(["import", runs, scores, "--out", str(out)]) == 0
+    assert tutelage(["collect", "init", str(tmp_path / "asked"), "--from-sample", str(out)]) == 0
+    assert "1 new question" in capsys.readouterr().out
+    assert tutelage(["collect", "import", str(tmp_path / "voted"), str(out / "votes.jsonl")]) == 0
+    assert tutelage(["collect", "export", str(tmp_path / "voted"), "--out", str(tmp_path / "exported")]) == 0
+    ours, theirs = (
+        load_preferences(folder / "preferences.jsonl").records[0] for folder in (out, tmp_path / "exported")
+    )
+    assert (ours.messages, ours.chosen, ours.rejected) == (theirs.messages, theirs.chosen, theirs.rejected)
+    assert [message.role for message in ours.messages] == ["system", "user"]

@@ -1,0 +1,90 @@
+"""Exports of trackers and labelling tools, recognised by their columns.
+
+Scores and feedback are joined with what they are about by ids, so that both may be in files of their own.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tutelage.data import labelling_exports as labelling
+from tutelage.data import tracker_exports as trackers
+from tutelage.data.annotations import Account, Annotation, Exported, Parts, Placed, Subject, join
+from tutelage.data.formats import LoadedRecords, load
+from tutelage.data.readers import Values
+from tutelage.data.row_values import Unusable
+from tutelage.data.table_format import RowFormat
+
+
+def _has(*columns: str) -> Callable[[Values], bool]:
+    return lambda values: set(columns) <= values.keys()
+
+
+FORMATS: tuple[tuple[str, Callable[[Values], bool], Callable[[Values, Parts], Exported]], ...] = (
+    ("Langfuse scores", trackers.is_langfuse_score, trackers.langfuse_score),
+    ("LangSmith feedback", _has("key", "run_id", "score", "feedback_source"), trackers.langsmith_feedback),
+    ("Phoenix annotations", _has("span_id", "annotator_kind", "name"), trackers.phoenix_annotation),
+    ("LangSmith runs", _has("id", "run_type", "inputs", "outputs"), trackers.langsmith_run),
+    ("Phoenix spans", _has("context.span_id", "attributes.input.value"), trackers.phoenix_span),
+    ("Langfuse traces or observations", trackers.is_langfuse_trace, trackers.langfuse_trace),
+    ("Argilla records", _has("id", "fields", "responses"), labelling.argilla_record),
+    ("Argilla records, flattened", labelling.is_argilla_flat, labelling.argilla_flat),
+    ("Label Studio tasks", _has("id", "data", "annotations"), labelling.label_studio_task),
+    ("Label Studio annotations", _has("annotation_id", "annotator", "lead_time"), labelling.label_studio_row),
+    ("Mechanical Turk results", _has("HITId", "AssignmentId", "WorkerId"), labelling.mechanical_turk_row),
+)
+"""Name, whether a row has the columns, and the reader of a row."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """The annotations in files of one export, with their places. `subjects` are all responses, annotated or not;
+    `files` say how each file was read, `without` which rows have no prompt or no response; `account` counts the
+    statements."""
+
+    annotations: tuple[tuple[Annotation, str], ...]
+    subjects: tuple[Subject, ...]
+    files: tuple[LoadedRecords[Exported], ...]
+    without: tuple[str, ...]
+    account: Account
+
+
+def read_annotations(sources: Sequence[str], parts: Parts, stored: Sequence[Subject] = ()) -> Export:
+    """Read the files of an export; `stored` are the responses of earlier imports, which statements may be about.
+
+    Raises:
+        TutelageError: a file cannot be read, is no export, or more than a tenth of its lines are damaged.
+    """
+    files = tuple(load(source, "annotations", _formats(parts)) for source in sources)
+    account = Account()
+    subjects: list[Subject] = [*stored]
+    statements: list[Placed] = []
+    without: list[str] = []
+    for file in files:
+        before = f"{file.source} " if len(files) > 1 else ""
+        for row, where in zip(file.records, file.places, strict=True):
+            place = f"{before}{where}"
+            subjects += row.subjects
+            statements += [(statement, place) for statement in row.statements]
+            for reason in row.left_out:
+                account.left_out[reason].append(place)
+            if row.without:
+                without.append(f"{place}: {row.without}")
+    return Export(tuple(join(subjects, statements, account)), tuple(subjects), files, tuple(without), account)
+
+
+def _formats(parts: Parts) -> tuple[RowFormat[Exported], ...]:
+    """The formats for files whose prompts and responses are in these parts. Every column counts as read: a tracker's
+    rows have dozens of measurements."""
+
+    def form(
+        name: str, fits: Callable[[Values], bool], read: Callable[[Values, Parts], Exported]
+    ) -> RowFormat[Exported]:
+        def parse(values: Values) -> Exported:
+            try:
+                return read(dict(values), parts)
+            except Unusable as reason:
+                return Exported(left_out=(str(reason),))
+
+        return RowFormat(name, (), parse, fits=fits)
+
+    return tuple(form(*each) for each in FORMATS)

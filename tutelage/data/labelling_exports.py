@@ -1,0 +1,274 @@
+"""Rows of exports of labelling tools: the fields of a record, and the answers of raters about it.
+
+    Argilla          id, fields, responses; or flattened: QUESTION.responses, QUESTION.responses.users
+    Label Studio     id, data, annotations; or JSON_MIN and CSV: annotation_id, annotator, lead_time
+    Mechanical Turk  HITId, AssignmentId, WorkerId, Input.NAME, Answer.NAME
+
+A record has one response, which is rated or corrected, or two, of which one is chosen. Its fields have the names that
+their project gave them: the usual ones are recognised, others are named by `Parts`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tutelage.data.annotations import Exported, Parts, Statement, Subject
+from tutelage.data.export_values import as_number, asked, moment, said, words
+from tutelage.data.readers import Values, a_type
+from tutelage.data.records import Messages
+from tutelage.data.row_values import Unusable
+from tutelage.data.vote_rows import fold_name
+
+_PROMPTS = ("prompt", "question", "instruction", "input", "query", "messages", "conversation", "context")
+_STEMS = ("response", "completion", "answer", "output", "generation", "reply", "text")
+_ENDS = (("1", "2"), ("a", "b"), ("0", "1"), ("left", "right"))
+_REASONS = frozenset(("reason", "why", "comment", "explanation", "justification"))
+"""Questions whose text is the reason for the other answers of a rater."""
+_ANSWERS = re.compile(r"(.+)\.responses")
+
+
+def _fold(name: str) -> str:
+    """A name for comparisons: "response1" for "Response_1"."""
+    return re.sub(r"[\W_]", "", fold_name(name))
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The answer of a rater to a question about a record, as the tool has it."""
+
+    id: str
+    question: str
+    value: object
+    rater: str
+    time: int = 0
+    dropped: str = ""
+
+
+def _record(key: str, fields: Mapping[str, object], parts: Parts, answers: Iterable[_Answer]) -> Exported:
+    """The responses of a record as subjects, and the answers of raters about them."""
+    answers = list(answers)
+    names = _response_names(fields, parts)
+    prompt = _prompt_of(fields, parts, names)
+    single = len(names) == 1
+    subjects = tuple(
+        Subject(key if single else f"{key}/{name}", prompt, said(fields[name]), words(fields, f"model_{end}", "model"))
+        for name, end in zip(names, "ab", strict=False)
+    )
+    reasons = {each.rater: str(each.value) for each in answers if _fold(each.question) in _REASONS and each.value}
+    statements: list[Statement] = []
+    left_out: list[str] = []
+    for each in answers:
+        if _fold(each.question) in _REASONS:
+            continue
+        try:
+            statements.append(_statement(each, subjects, names, parts, reasons.get(each.rater, "")))
+        except Unusable as problem:
+            left_out.append(str(problem))
+    return Exported(subjects, tuple(statements), tuple(left_out))
+
+
+def _statement(
+    answer: _Answer, subjects: tuple[Subject, ...], names: tuple[str, ...], parts: Parts, reason: str
+) -> Statement:
+    if answer.dropped:
+        raise Unusable(answer.dropped)
+    corrects = answer.question in parts.corrections
+    try:
+        value = _text_of(answer.value) if corrects else _value(answer.value, names)
+    except Unusable as problem:
+        raise Unusable(f"{answer.question}: {problem}") from problem
+    if len(names) == 2 and (corrects or isinstance(value, float)):
+        raise Unusable(f"{answer.question}: about two responses, and no choice between them")
+    about = tuple(subject.id for subject in subjects)
+    return Statement(
+        answer.id, about, answer.question, value, answer.rater, "human", reason, answer.time, corrects=corrects
+    )
+
+
+def _response_names(fields: Mapping[str, object], parts: Parts) -> tuple[str, ...]:
+    """Names of the fields with one or two responses."""
+    if parts.responses:
+        missing = [name for name in parts.responses if not fields.get(name)]
+        if missing:
+            raise Unusable(f"there is no {missing[0]}")
+        return parts.responses
+    folded = {_fold(name): name for name, value in fields.items() if value}
+    for stem in _STEMS:
+        for one, other in _ENDS:
+            if stem + one in folded and stem + other in folded:
+                return folded[stem + one], folded[stem + other]
+    single = [folded[stem] for stem in _STEMS if stem in folded]
+    if len(single) != 1:
+        raise Unusable(f"its fields are {', '.join(fields)}: name those of the responses (--responses)")
+    return (single[0],)
+
+
+def _prompt_of(fields: Mapping[str, object], parts: Parts, responses: tuple[str, ...]) -> Messages:
+    names = [parts.prompt] if parts.prompt else [name for name in fields if _fold(name) in _PROMPTS]
+    names = [name for name in names if fields.get(name) and name not in responses]
+    if len(names) != 1:
+        raise Unusable(f"its fields are {', '.join(fields)}: name that of the prompt (--prompt)")
+    return asked(fields[names[0]])
+
+
+_SIDES = {"left": "a", "right": "b", "a": "a", "b": "b", "1": "a", "2": "b"}
+_LISTS = ("choices", "text", "taxonomy", "ranker")
+_VALUES = ("selected", "rating", "number", *_LISTS)
+
+
+def _value(value: object, names: tuple[str, ...]) -> float | str:
+    """The number or word of an answer; for a choice between two responses a word of `CHOICES`, if it names one."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        with suppress(ValueError):
+            value = json.loads(value)
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, Mapping):
+        keys = [key for key in _VALUES if key in value]
+        if len(keys) != 1:
+            raise Unusable(f"an answer of an unknown form ({', '.join(map(str, value))})")
+        return _value(value[keys[0]], names)
+    if isinstance(value, list):
+        return _ranked(value, names)
+    if len(names) == 2 and isinstance(value, str | int):
+        word = _fold(str(value))
+        of_names = {_fold(name): side for name, side in zip(names, "ab", strict=True)}
+        return of_names.get(word) or _SIDES.get(word) or str(value).strip()
+    number = as_number(value)
+    if number is not None:
+        return number
+    if not isinstance(value, str) or not value.strip():
+        raise Unusable(f"an answer that is {a_type(value)}")
+    return value.strip()
+
+
+def _ranked(ranking: list[object], names: tuple[str, ...]) -> str:
+    """The choice in a ranking of two responses, best first."""
+    words = [str(each.get("value", each.get("id", ""))) if isinstance(each, Mapping) else str(each) for each in ranking]
+    sides = [side for word in words for name, side in zip(names, "ab", strict=False) if _fold(name) == _fold(word)]
+    if len(names) != 2 or len(sides) != 2:
+        raise Unusable("a list of answers")
+    ranks = [each.get("rank") if isinstance(each, Mapping) else place for place, each in enumerate(ranking)]
+    if ranks[0] == ranks[1]:
+        return "tie"
+    return sides[0] if ranks[0] is None or ranks[1] is None or str(ranks[0]) < str(ranks[1]) else sides[1]
+
+
+def _text_of(value: object) -> str:
+    """The text of an answer."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, Mapping):
+        return _text_of(value.get("text"))
+    if not isinstance(value, str) or not value.strip():
+        raise Unusable(f"a correction that is {a_type(value)}")
+    return value
+
+
+def argilla_record(values: Values, parts: Parts) -> Exported:
+    """A record of `Dataset.records.to_json` (responses by question) or of the server's interface (by rater)."""
+    key = f"argilla:{words(values, '_server_id', 'id')}"
+    fields, responses = values.get("fields"), values.get("responses")
+    if not isinstance(fields, Mapping):
+        raise Unusable("fields is no object")
+    return _record(key, fields, parts, _argilla_answers(key, responses))
+
+
+def _argilla_answers(key: str, responses: object) -> Iterator[_Answer]:
+    if isinstance(responses, Mapping):
+        given = [(question, each) for question, some in responses.items() for each in some or ()]
+        for question, each in given:
+            rater = str(each.get("user_id") or "")
+            yield _Answer(f"{key}/{question}/{rater}", question, each.get("value"), rater, dropped=_status(each))
+        return
+    for each in responses if isinstance(responses, list) else ():
+        rater = str(each.get("user_id") or "")
+        time = moment(each, "updated_at", "inserted_at")
+        for question, answer in (each.get("values") or {}).items():
+            value = answer.get("value") if isinstance(answer, Mapping) else answer
+            yield _Answer(f"{key}/{question}/{rater}", question, value, rater, time, _status(each))
+
+
+def _status(response: Mapping[str, object]) -> str:
+    status = response.get("status")
+    return f"a response that is {status}" if status in ("draft", "discarded") else ""
+
+
+def is_argilla_flat(values: Values) -> bool:
+    """Whether a row has columns of responses."""
+    return any(map(_ANSWERS.fullmatch, values))
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def argilla_flat(values: Values, parts: Parts) -> Exported:
+    key = f"argilla:{words(values, '_server_id', 'id')}"
+    questions = [match[1] for column in values if (match := _ANSWERS.fullmatch(column))]
+    answers = []
+    for question in questions:
+        columns = (f"{question}.responses", f"{question}.responses.users", f"{question}.responses.status")
+        given, raters, statuses = (_list(values.get(column)) for column in columns)
+        for place, value in enumerate(given):
+            rater = str(raters[place]) if place < len(raters) else ""
+            dropped = _status({"status": statuses[place] if place < len(statuses) else None})
+            answers.append(_Answer(f"{key}/{question}/{rater}", question, value, rater, dropped=dropped))
+    own = ("id", "status", "_server_id")
+    fields = {name: values[name] for name in values if "." not in name and name not in own}
+    return _record(key, fields, parts, answers)
+
+
+def label_studio_task(values: Values, parts: Parts) -> Exported:
+    key, data = f"label-studio:{words(values, 'id')}", values.get("data")
+    if not isinstance(data, Mapping):
+        raise Unusable("data is no object")
+    return _record(key, data, parts, _label_studio_answers(key, values.get("annotations")))
+
+
+def _label_studio_answers(key: str, annotations: object) -> Iterator[_Answer]:
+    for each in annotations if isinstance(annotations, list) else ():
+        by = each.get("completed_by")
+        rater = words(by, "email", "id") if isinstance(by, Mapping) else str(by or "")
+        dropped = "an annotation that was cancelled" if each.get("was_cancelled") else ""
+        time, results = moment(each, "updated_at", "created_at"), each.get("result") or []
+        if not results:
+            yield _Answer("", "", None, rater, time, dropped or "an annotation without a result")
+        for result in results:
+            name = str(result.get("from_name") or "")
+            yield _Answer(f"{key}/{each.get('id')}/{name}", name, result.get("value"), rater, time, dropped)
+
+
+_LABEL_STUDIO = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement")
+
+
+def label_studio_row(values: Values, parts: Parts) -> Exported:
+    """A row of JSON_MIN or CSV: data and answers side by side."""
+    key, annotation = f"label-studio:{words(values, 'id')}", words(values, "annotation_id")
+    fields = {name: values[name] for name in values if name not in _LABEL_STUDIO and values[name] is not None}
+    names = _response_names(fields, parts)
+    prompts = [parts.prompt] if parts.prompt else [name for name in fields if _fold(name) in _PROMPTS]
+    rater, time = words(values, "annotator"), moment(values, "updated_at", "created_at")
+    answers = [
+        _Answer(f"{key}/{annotation}/{name}", name, value, rater, time)
+        for name, value in fields.items()
+        if name not in (*names, *prompts)
+    ]
+    return _record(key, fields, parts, answers)
+
+
+def mechanical_turk_row(values: Values, parts: Parts) -> Exported:
+    """An assignment of the results file that a requester downloads."""
+    rater, assignment = words(values, "WorkerId"), words(values, "AssignmentId")
+    key, time = f"mturk:{words(values, 'HITId')}", 0
+    status = words(values, "AssignmentStatus")
+    dropped = f"an assignment that is {status}" if status == "Rejected" else ""
+    fields = {name.removeprefix("Input."): values[name] for name in values if name.startswith("Input.")}
+    answers = [
+        _Answer(f"mturk:{assignment}/{name}", name.removeprefix("Answer."), values[name], rater, time, dropped)
+        for name in values
+        if name.startswith("Answer.") and values[name] is not None
+    ]
+    return _record(key, fields, parts, answers)
