@@ -47,12 +47,13 @@ def langfuse_trace(values: Values, parts: Parts) -> Exported:
     trace is the trace."""
     key, trace = words(values, "id"), words(values, "traceId", "trace_id")
     is_root = trace and not first_of(values, "parentObservationId", "parent_observation_id")
-    keys = (trace, key) if is_root else (key, "")
+    within = f"{trace}/{key}" if trace else key
+    keys = (trace, within) if is_root else (within, "")
     model = words(values, "model", "providedModelName", "provided_model_name")
     subjects, problem = subject_of("langfuse", keys, values.get("input"), values.get("output"), parts, model)
-    scores, within = values.get("scores"), values.get("observations")
+    scores, nested = values.get("scores"), values.get("observations")
     listed = [score for score in scores or () if isinstance(score, Mapping)] if isinstance(scores, list) else []
-    inner = [each for each in within or () if isinstance(each, Mapping)] if isinstance(within, list) else []
+    inner = [each for each in nested or () if isinstance(each, Mapping)] if isinstance(nested, list) else []
     read = [langfuse_score(score, parts) for score in listed] + [langfuse_trace(each, parts) for each in inner]
     return Exported(
         (*subjects, *(subject for each in read for subject in each.subjects)),
@@ -66,8 +67,10 @@ def langfuse_score(values: Values, parts: Parts) -> Exported:
     kind = words(values, "dataType", "data_type")
     about = values.get("subject")
     where = about if isinstance(about, Mapping) else {}
-    target = words(values, "observationId", "observation_id") or words(where, "id")
-    target = target or words(values, "traceId", "trace_id")
+    trace, observation = words(values, "traceId", "trace_id"), words(values, "observationId", "observation_id")
+    if where:
+        trace, observation = words(where, "traceId"), words(where, "id")
+    target = "/".join(filter(None, (trace, observation)))
     if not target or where.get("kind") in ("session", "experiment"):
         return Exported(left_out=("a score of a session or an experiment, not of one response",))
     if kind == "TEXT":

@@ -46,6 +46,7 @@ from tutelage.people.store.raters import Rater, list_raters
 from tutelage.people.store.studies import Study, list_studies, list_versions, study_of
 from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Snapshot, Vote, vote_row
+from tutelage.people.tool_rows import TOOL_ROWS, Tool
 from tutelage.people.training_data import LabelledStudy, Row, label_study
 
 
@@ -58,11 +59,13 @@ def export_study(
     at: Snapshot | None = None,
     redact: bool = False,
     names: bool = False,
+    tools: Sequence[Tool] = (),
     actor: str = "owner",
 ) -> "ExportResult":
     """Export a study into a new folder, atomically, and record the export in the study. With `redact`, likely personal
     data in texts written by people is replaced by its kind, such as `[email]`. With `names`, raters.jsonl includes the
-    names of raters, and only the owner of the folder can read it.
+    names of raters, and only the owner of the folder can read it. For each of `tools` there is a file of preferences in
+    its shape (`tool_rows`).
 
     Raises:
         TutelageError: the folder exists or cannot be written, the selection would mix versions, or the libraries that
@@ -88,7 +91,7 @@ def export_study(
             raters = tuple(redact_rater(rater, search) for rater in raters)
             manifest["excluded"] = redact_reasons(cast(Any, manifest["excluded"]), search)
         manifest["names"] = names
-        contents = Contents(study, labelled, agreements, questions, raters, names)
+        contents = Contents(study, labelled, agreements, questions, raters, names, tools)
         manifest["files"] = _write_files(partial, contents, store, selection)
         (partial / "manifest.json").write_text(
             json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
@@ -134,6 +137,7 @@ class Contents:
     questions: Sequence[Question]
     raters: Sequence[Rater]
     names: bool
+    tools: Sequence[Tool]
 
 
 def _write_files(folder: Path, contents: Contents, store: Store, selection: Selection) -> dict[str, object]:
@@ -162,6 +166,7 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
         files["corrections.jsonl"] = correction_rows(labelled, study.name)
     if any(version.spans for version in versions):
         files["spans.jsonl"] = marked_rows(marking(labelled, selection), questions)
+    files |= {f"{tool}.jsonl": TOOL_ROWS[tool](labelled.rows, study.name) for tool in contents.tools}
     counts = {name: write_jsonl(folder / name, lines) for name, lines in files.items()}
     if contents.names:
         (folder / "raters.jsonl").chmod(0o600)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -34,6 +34,9 @@ class ExportFiles(CollectSettings):
     names: bool = False
     """Include the names of raters in raters.jsonl. Otherwise, and in all other files, a rater appears under a pseudonym
     such as rater-7, where 7 is the rater's number in the study."""
+    tools: tuple[Literal["openai", "langfuse", "langsmith"], ...] = ()
+    """Also write the preferences as other tools take them: openai.jsonl for fine-tuning by OpenAI, langfuse.jsonl as
+    scores and langsmith.jsonl as feedback on responses that came from there (tutelage import)."""
 
 
 Export = settings_of(EXPORT, ExportFiles)
@@ -85,7 +88,7 @@ def write(settings: ExportFiles) -> int:
     with closing(store):
         export = export_study(
             store, study.id, settings.out, selection,
-            redact=settings.redact, names=settings.names, actor=operator(),
+            redact=settings.redact, names=settings.names, tools=settings.tools, actor=operator(),
         )  # fmt: skip
     manifest = export.manifest
     fates = dict(manifest["judgements"])
@@ -102,6 +105,8 @@ def write(settings: ExportFiles) -> int:
         print(f"{counted(rows['spans'], 'span')} marked as wrong")
     parts = " + ".join(f"{n:,} {name}" for name, n in fates.items() if n)
     print(f"{counted(total, 'judgement')} = {parts}" if parts else "no judgements yet")
+    for tool in settings.tools:
+        print(f"{tool}.jsonl: {counted(manifest['files'][f'{tool}.jsonl']['rows'], 'row')}")
     for note in manifest["notes"]:
         print(note)
     for line in _told(export.hints, redacted=settings.redact):

@@ -1,0 +1,72 @@
+"""Preferences of a study in the shapes of other tools, and read again as an import reads them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_commands import rate
+
+from tutelage.commands.line import main
+from tutelage.data.annotation_formats import read_annotations
+from tutelage.data.annotations import Parts, Reading, derive
+from tutelage.data.formats import load_preferences
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+RUNS = [
+    {"id": f"r{n}", "run_type": "llm", "inputs": f"Question {n // 2}?", "outputs": f"Answer {n}."} for n in range(8)
+]
+ROOTS = [
+    {"id": f"o{n}", "traceId": f"t{n}", "input": f"Question {n // 2}?", "output": f"Answer {n}."} for n in range(4)
+]
+INNER = [
+    {**row, "id": f"o{n}", "parentObservationId": f"o{n - 4}", "input": f"Inner {n // 2}?"}
+    for n, row in enumerate(ROOTS, 4)
+]
+
+
+@pytest.fixture(params=["langsmith", "langfuse"])
+def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str, Path]:
+    """The tool, its file of responses, and the export of a study in which people judged them."""
+    source = write(tmp_path / "responses.jsonl", RUNS if request.param == "langsmith" else ROOTS + INNER)
+    study, out = tmp_path / "study", tmp_path / "exported"
+    assert main(["import", source, "--out", str(tmp_path / "imported")]) == 0
+    assert main(["collect", "init", str(study), "--from-sample", str(tmp_path / "imported")]) == 0
+    rate(study)
+    assert main(["collect", "export", str(study), "--out", str(out), "--tools", request.param, "openai"]) == 0
+    return request.param, source, out
+
+
+def test_scores_for_a_tool_say_what_raters_said(exported: tuple[str, str, Path]) -> None:
+    tool, source, out = exported
+    ours = [pair for pair in load_preferences(out / "preferences.jsonl").records if pair.p_chosen > 0.5]
+    assert ours
+    rows = lines(out / f"{tool}.jsonl")
+    if tool == "langsmith":
+        assert all(row["feedback_group_id"] for row in rows)
+    else:
+        assert {row.get("observationId") for row in rows} == {None, "o4", "o5", "o6", "o7"}
+    assert len({row["id"] for row in rows}) == len(rows)
+    export = read_annotations([source, str(out / f"{tool}.jsonl")], Parts())
+    assert not export.account.left_out
+    theirs = derive(export.annotations, Reading(), export.account).preferences
+    pairs = [{(pair.messages, pair.chosen, pair.rejected) for pair in each} for each in (ours, theirs)]
+    assert pairs[0] == pairs[1]
+
+
+def test_preferences_for_openai_are_read_as_the_same_pairs(exported: tuple[str, str, Path]) -> None:
+    _, _, out = exported
+    ours = [pair for pair in load_preferences(out / "preferences.jsonl").records if pair.p_chosen > 0.5]
+    theirs = load_preferences(out / "openai.jsonl").records
+    assert [(pair.messages, pair.chosen, pair.rejected) for pair in ours] == [
+        (pair.messages, pair.chosen, pair.rejected) for pair in theirs
+    ]
