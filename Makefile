@@ -7,6 +7,8 @@
 # make test-vllm  rollouts of a real vLLM on the CPU, as a server and in process, in an environment of its own (3.5 GB;
 #              VLLM_PYTHON for one that is there)
 # make test-trackers  runs with the real wandb, trackio and MLflow, which write into files, in an environment of its own
+# make test-tools  imports of exports that the client classes of Langfuse, LangSmith, Argilla and Label Studio write, and exports that
+#              they read, in an environment of its own
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
 # make bench-vllm  decoding beside vLLM's CPU build, in the environment of test-vllm
 # make docs    the documentation as a site, in build/docs: the reference is written from the code, the site is built in an environment
@@ -35,7 +37,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 TORCH = $$($(PYTHON) scripts/torch_index.py $(PIP_ARGS))
 
-.PHONY: demo demo-real check test test-long check-js test-vllm test-trackers environment style browser bench bench-vllm quality docs pages lock clean
+.PHONY: demo demo-real check test test-long check-js test-vllm test-trackers test-tools environment style browser bench bench-vllm quality docs pages lock clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
@@ -84,15 +86,15 @@ test-vllm: environment $(if $(VLLM_PYTHON),,.vllm/.ready)
 	.vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-test-trackers: .trackers/.ready
-	.trackers/bin/python -m pytest tests/real_trackers $(PYTEST_ARGS)
+test-trackers test-tools: test-%: .%/.ready
+	.$*/bin/python -m pytest tests/real_$* $(PYTEST_ARGS)
 
-# It sees the packages of the other environment behind its own.
-.trackers/.ready: $(READY) tests/real_trackers/requirements.txt
-	$(PYTHON) -m venv .trackers
-	echo '$(CURDIR)' > $$(echo .trackers/lib/python*/site-packages)/tutelage.pth
-	echo $(CURDIR)/$(VENV)/lib/python*/site-packages >> $$(echo .trackers/lib/python*/site-packages)/tutelage.pth
-	.trackers/bin/python -m pip install --quiet $(PIP_ARGS) -r tests/real_trackers/requirements.txt
+# They see the packages of the other environment behind their own.
+.trackers/.ready .tools/.ready: .%/.ready: $(READY) tests/real_%/requirements.txt
+	$(PYTHON) -m venv .$*
+	echo '$(CURDIR)' > $$(echo .$*/lib/python*/site-packages)/tutelage.pth
+	echo $(CURDIR)/$(VENV)/lib/python*/site-packages >> $$(echo .$*/lib/python*/site-packages)/tutelage.pth
+	.$*/bin/python -m pip install --quiet $(PIP_ARGS) -r tests/real_$*/requirements.txt
 	@touch $@
 
 environment: $(READY)
