@@ -8,7 +8,7 @@ import pytest
 from tiny_commands import rate
 
 from tutelage.commands.line import main
-from tutelage.data.annotation_formats import read_annotations
+from tutelage.data.annotation_files import read_annotations
 from tutelage.data.annotations import Parts, Reading, derive
 from tutelage.data.formats import load_preferences
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tutelage.data.annotation_formats import Export, read_annotations
+from tutelage.data.annotation_files import Export, read_annotations
 from tutelage.data.annotations import Parts
 from tutelage.people.tool_rows import langfuse_rows, langsmith_rows, openai_rows
 

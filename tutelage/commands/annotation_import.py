@@ -13,7 +13,7 @@ from tutelage.base.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.commands.annotation_folder import ImportFolder
-    from tutelage.data.annotation_formats import Export
+    from tutelage.data.annotation_files import Export
     from tutelage.data.annotations import Account, Annotation
 
 SHOWN = 5
@@ -77,7 +77,7 @@ class ImportSettings:
 def main(settings: ImportSettings) -> int:
     """Import, and print what became of every statement."""
     from tutelage.commands.annotation_folder import open_folder, write_folder
-    from tutelage.data.annotation_formats import read_annotations
+    from tutelage.data.annotation_files import read_annotations
     from tutelage.data.annotations import Parts, Reading, derive
 
     folder = open_folder(settings.out, {"names": settings.names, "redact": settings.redact})

@@ -1,15 +1,10 @@
-"""Exports of trackers and labelling tools, recognised by their columns.
+"""Exports of trackers and labelling tools, recognised by their columns."""
 
-Scores and feedback are joined with what they are about by ids, so that both may be in files of their own.
-"""
-
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from tutelage.data import labelling_exports as labelling
 from tutelage.data import tracker_exports as trackers
-from tutelage.data.annotations import Account, Annotation, Exported, Parts, Placed, Subject, join
-from tutelage.data.formats import LoadedRecords, load
+from tutelage.data.annotations import Exported, Parts
 from tutelage.data.readers import Values
 from tutelage.data.row_values import Unusable
 from tutelage.data.table_format import RowFormat
@@ -35,44 +30,7 @@ FORMATS: tuple[tuple[str, Callable[[Values], bool], Callable[[Values, Parts], Ex
 """Name, whether a row has the columns, and the reader of a row."""
 
 
-@dataclass(frozen=True)
-class Export:
-    """The annotations in files of one export, with their places. `subjects` are all responses, annotated or not;
-    `files` say how each file was read, `without` which rows have no prompt or no response; `account` counts the
-    statements."""
-
-    annotations: tuple[tuple[Annotation, str], ...]
-    subjects: tuple[Subject, ...]
-    files: tuple[LoadedRecords[Exported], ...]
-    without: tuple[str, ...]
-    account: Account
-
-
-def read_annotations(sources: Sequence[str], parts: Parts, stored: Sequence[Subject] = ()) -> Export:
-    """Read the files of an export; `stored` are the responses of earlier imports, which statements may be about.
-
-    Raises:
-        TutelageError: a file cannot be read, is no export, or more than a tenth of its lines are damaged.
-    """
-    files = tuple(load(source, "annotations", _formats(parts)) for source in sources)
-    account = Account()
-    subjects: list[Subject] = [*stored]
-    statements: list[Placed] = []
-    without: list[str] = []
-    for file in files:
-        before = f"{file.source} " if len(files) > 1 else ""
-        for row, where in zip(file.records, file.places, strict=True):
-            place = f"{before}{where}"
-            subjects += row.subjects
-            statements += [(statement, place) for statement in row.statements]
-            for reason in row.left_out:
-                account.left_out[reason].append(place)
-            if row.without:
-                without.append(f"{place}: {row.without}")
-    return Export(tuple(join(subjects, statements, account)), tuple(subjects), files, tuple(without), account)
-
-
-def _formats(parts: Parts) -> tuple[RowFormat[Exported], ...]:
+def annotation_formats(parts: Parts) -> tuple[RowFormat[Exported], ...]:
     """The formats for files whose prompts and responses are in these parts. Every column counts as read: a tracker's
     rows have dozens of measurements."""
 

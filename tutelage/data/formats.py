@@ -16,6 +16,8 @@ from typing import Generic, Literal, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.data.annotation_formats import annotation_formats
+from tutelage.data.annotations import Parts
 from tutelage.data.record_files import parser
 from tutelage.data.record_formats import DEMONSTRATIONS, PREFERENCES, PROMPTS, TEXTS, UNPAIRED, remarks
 from tutelage.data.records import (
@@ -42,6 +44,7 @@ ALWAYS_TOLERATED = 5  # rows, regardless of the total
 EXAMPLES = 3
 
 KINDS: Mapping[str, Sequence[RowFormat[object]]] = {
+    "an export for `tutelage import`": annotation_formats(Parts()),
     "preferences": PREFERENCES,
     "single answers labelled good or bad": UNPAIRED,
     "demonstrations": DEMONSTRATIONS,

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from tutelage.data.annotations import Exported, Parts, Statement, Subject
 from tutelage.data.export_values import as_number, asked, moment, said, words
@@ -113,7 +114,8 @@ def _prompt_of(fields: Mapping[str, object], parts: Parts, responses: tuple[str,
     return asked(fields[names[0]])
 
 
-_SIDES = {"left": "a", "right": "b", "a": "a", "b": "b", "1": "a", "2": "b"}
+_SIDES = {"left": "a", "right": "b", "a": "a", "b": "b"}
+"""Words for the first and the second response. Numbers are none: they may be ratings."""
 _LISTS = ("choices", "text", "taxonomy", "ranker")
 _VALUES = ("selected", "rating", "number", *_LISTS)
 
@@ -238,7 +240,17 @@ def _label_studio_answers(key: str, annotations: object) -> Iterator[_Answer]:
             yield _Answer("", "", None, rater, time, dropped or "an annotation without a result")
         for result in results:
             name = str(result.get("from_name") or "")
-            yield _Answer(f"{key}/{each.get('id')}/{name}", name, result.get("value"), rater, time, dropped)
+            yield _Answer(f"{key}/{each.get('id')}/{name}", name, _result_value(result), rater, time, dropped)
+
+
+def _result_value(result: Mapping[str, Any]) -> object:
+    """The value of a result; for the side of a pairwise tag the name of the tag shown there, usually a field's."""
+    value, tags = result.get("value"), result.get("to_name")
+    tags = tags.split(",") if isinstance(tags, str) else tags
+    side = value.get("selected") if isinstance(value, Mapping) else None
+    if side in ("left", "right") and isinstance(tags, list) and len(tags) == 2:
+        return str(tags[("left", "right").index(side)]).strip()
+    return value
 
 
 _LABEL_STUDIO = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement")

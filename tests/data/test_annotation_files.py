@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.annotation_formats import Export, read_annotations
+from tutelage.data.annotation_files import Export, read_annotations
 from tutelage.data.annotations import Annotation, Parts
+from tutelage.data.formats import load_preferences
 from tutelage.data.records import Message, user
 
 Row = dict[str, Any]
@@ -141,6 +142,15 @@ def test_the_root_observation_is_its_trace(write: Any) -> None:
     assert export.annotations[1][0].models == ("m",)
 
 
+def test_a_trace_with_several_roots_has_none(write: Any) -> None:
+    """As in exports without the column of the parent."""
+    rows = [{"id": f"o{n}", "traceId": "t", "type": "SPAN", "input": "Why?", "output": f"{n}."} for n in range(2)]
+    scores = [score("s1", "t"), score("s2", "t", observationId="o1")]
+    export = read_annotations([write("o.jsonl", *rows), write("s.jsonl", *scores)], Parts())
+    assert only(export).responses == ("1.",)
+    assert [len(places) for places in export.account.left_out.values()] == [1]
+
+
 def test_a_score_of_a_session_rates_no_response(write: Any) -> None:
     files = [write("t.jsonl", trace("t")), write("s.jsonl", score("s", "", sessionId="x"))]
     assert read_annotations(files, Parts()).account.read == 1
@@ -234,11 +244,11 @@ TWO = {"prompt": "Why?", "response_1": "One.", "response_2": "Two."}
 
 
 def test_argilla_choices_name_a_field_or_a_side(write: Any) -> None:
-    words = ("response_2", "Response 1", "tie", "1", "b", "left", "neither")
+    words = ("response_2", "Response 1", "tie", "1", "b", "left", "neither")  # a number may be a rating
     given = {"better": [{"value": word, "user_id": f"u{n}"} for n, word in enumerate(words)]}
     given["reason"] = [{"value": "Longer.", "user_id": "u0"}]
     export = read_annotations([write("r.json", record(TWO, given))], Parts())
-    assert [each.value for each, _ in export.annotations] == ["b", "a", "tie", "a", "b", "a", "neither"]
+    assert [each.value for each, _ in export.annotations] == ["b", "a", "tie", "1", "b", "a", "neither"]
     assert [each.reason for each, _ in export.annotations] == ["Longer."] + [""] * 6
     assert export.annotations[0][0].response_ids == ("argilla:abc/response_1", "argilla:abc/response_2")
 
@@ -296,6 +306,13 @@ def test_label_studio_tasks(write: Any) -> None:
     annotation = only(read_annotations([write("p.json", task(results))], Parts()))
     assert (annotation.role, annotation.value, annotation.rater, annotation.time) == ("choice", "b", "3", NOON)
     assert annotation.responses == ("One.", "Two.")
+
+
+def test_the_left_of_a_pairwise_tag_is_the_first_that_it_names(write: Any) -> None:
+    left = result("comparison", "pairwise", selected="left")
+    swapped, unknown = left | {"to_name": "answer2,answer1"}, left | {"to_name": ["txt-1", "txt-2"]}
+    export = read_annotations([write("p.json", *(task([each]) for each in (left, swapped, unknown)))], Parts())
+    assert [each.value for each, _ in export.annotations] == ["a", "b", "txt-1"]
 
 
 def test_label_studio_ratings_and_choices_of_one_response(write: Any) -> None:
@@ -359,6 +376,17 @@ def test_rows_without_a_response_are_listed(write: Any) -> None:
     export = read_annotations([write("t.jsonl", trace("t", output=None), trace("u"))], Parts())
     assert [subject.id for subject in export.subjects] == ["langfuse:u"]
     assert export.without == ("line 1: the output is empty",)
+
+
+def test_other_loaders_say_which_command_reads_an_export(write: Any) -> None:
+    with pytest.raises(TutelageError, match=r"tutelage import.*Label Studio tasks"):
+        load_preferences(write("p.json", task([])))
+
+
+def test_a_trace_beside_its_observations_is_itself(write: Any) -> None:
+    root = {"id": "o1", "traceId": "t", "type": "SPAN", "parentObservationId": None, "input": "Why?", "output": "Root."}
+    files = [write("t.jsonl", trace("t", observations=[root])), write("s.jsonl", score("s", "t"))]
+    assert only(read_annotations(files, Parts())).responses == ("t.",)
 
 
 def test_other_files_are_no_exports(write: Any) -> None:
