@@ -119,6 +119,13 @@ def test_every_annotation_is_accounted_for(runs: str, tmp_path: Path, capsys: py
     }
 
 
+def test_an_annotation_that_is_given_twice_counts_once(runs: str, tmp_path: Path) -> None:
+    edit = feedback(0, 0, modified_at="2026-01-02T12:00:00")
+    imported(tmp_path / "out", runs, write(tmp_path / "1.jsonl", feedback(0, 1), edit, feedback(0, 1)))
+    assert [row["choice"] for row in rows(tmp_path / "out" / "ratings.jsonl")] == [0.0]
+    assert {row["where"][-6:] for row in rows(tmp_path / "out" / "left_out.jsonl")} == {"line 1", "line 3"}
+
+
 def test_files_that_follow_from_nothing_are_removed(runs: str, tmp_path: Path) -> None:
     out, scores = tmp_path / "out", write(tmp_path / "1.jsonl", feedback(0, 1))
     assert "unpaired.jsonl" in imported(out, runs, scores)

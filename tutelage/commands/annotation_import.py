@@ -86,7 +86,7 @@ def main(settings: ImportSettings) -> int:
     for file in export.files:
         print(file.describe())
     account, merged = export.account, dict.fromkeys(("new", "changed", "known", "older"), 0)
-    placed = []
+    placed: dict[str, tuple[Annotation, str]] = {}
     earlier = set(folder.annotations)
     for annotation, place in _private(export, folder, settings):
         fate = folder.merge(annotation)
@@ -95,10 +95,12 @@ def main(settings: ImportSettings) -> int:
             account.left_out["the folder has a later edit of it"].append(place)
         else:
             earlier.discard(annotation.id)
-            placed.append((annotation, place))
+            if annotation.id in placed:
+                account.left_out["given again in a later line"].append(placed[annotation.id][1])
+            placed[annotation.id] = annotation, place
     reading = Reading(settings.question, settings.meanings, settings.good, settings.threshold, settings.models)
     before = [(folder.annotations[key], "") for key in earlier]
-    derived = derive([*before, *placed], reading, account)
+    derived = derive([*before, *placed.values()], reading, account)
     for fates in (account.became, account.left_out):
         for name in [name for name, places in fates.items() if not all(places)]:
             fates[name] = [place for place in fates[name] if place]
