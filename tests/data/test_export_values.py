@@ -62,7 +62,9 @@ def test_the_response_of_an_output(value: object) -> None:
 
 
 def test_structured_text_stays_text() -> None:
-    assert said('{"colour": "red"}') == '{"colour": "red"}'
+    for text in ('{"colour": "red"}', '{"answer": "red"}', "[1, 2]", "{not JSON}"):
+        assert said(text) == text
+    assert said('{"answer": "red"}', "answer") == "red"
 
 
 def test_a_part_beside_the_prompt_may_belong_to_it() -> None:

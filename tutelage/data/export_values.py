@@ -4,8 +4,8 @@ likes; words, numbers and times.
 An input is a text, a list of messages, or an object that holds either: {"messages": [...]}, {"question": "..."}, … An
 output is a text, a message, a list of messages that ends with the assistant's, or an object that holds one of these: an
 OpenAI reply (`choices`), a LangChain reply (`generations`), {"output": "..."}, … Messages are in the forms of
-`message_values`, or LangChain's (`type`: human, ai; or serialised with `lc` and `kwargs`). A text may be the JSON of an
-input or an output, as tables have it.
+`message_values`, or LangChain's (`type`: human, ai; or serialised with `lc` and `kwargs`). A text may be the JSON of
+messages or of a reply, as tables have it.
 """
 
 import json
@@ -18,13 +18,6 @@ from tutelage.data.records import Messages, user
 from tutelage.data.row_values import Unusable, encodable
 from tutelage.data.vote_rows import cell_text, cell_time
 
-# fmt: off
-_PARTS = frozenset((
-    "messages", "input", "inputs", "question", "query", "prompt", "instruction", "user_input", "text", "content",
-    "output", "outputs", "answer", "response", "completion", "result", "reply", "choices", "generations",
-))
-# fmt: on
-"""Usual keys of inputs and outputs, by which the JSON of one is told from a structured text."""
 _LANGCHAIN = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "system": "system", "tool": "tool"}
 
 
@@ -34,7 +27,7 @@ def asked(value: object, key: str = "") -> Messages:
     Raises:
         Unusable: the input is empty, has an unknown form, or ends with an assistant turn.
     """
-    value = _unfolded(value)
+    value = _unfolded(value, key)
     if isinstance(value, str | None):
         if not value or not value.strip():
             raise Unusable("the input is empty")
@@ -52,7 +45,7 @@ def said(value: object, key: str = "") -> str:
     Raises:
         Unusable: the output is empty, has an unknown form, or calls tools.
     """
-    value = _unfolded(value)
+    value = _unfolded(value, key)
     if isinstance(value, str | None):
         if not value or not value.strip():
             raise Unusable("the output is empty")
@@ -67,17 +60,19 @@ def said(value: object, key: str = "") -> str:
     return message.content
 
 
-def _unfolded(value: object) -> object:
-    """The value of a text that is the JSON of messages, or of an object with a key of an input or an output."""
+def _unfolded(value: object, key: str) -> object:
+    """The value of a text that is the JSON of messages, of a reply, or of an object with the part `key`, as tables have
+    it. Any other JSON is text, such as the responses of structured output."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
         return value
     try:
         inner = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    is_object = isinstance(inner, dict) and (_is_message(inner) or not _PARTS.isdisjoint(inner))
-    is_list = isinstance(inner, list) and bool(inner) and all(isinstance(e, dict) and _is_message(e) for e in inner)
-    return inner if is_object or is_list else value
+    if isinstance(inner, list):
+        return inner if inner and all(isinstance(each, dict) and _is_message(each) for each in inner) else value
+    is_reply = any(isinstance(inner.get(name), list) for name in ("messages", "choices", "generations"))
+    return inner if is_reply or key in inner or _is_message(inner) else value
 
 
 def _is_message(value: Mapping[str, object]) -> bool:
