@@ -150,6 +150,39 @@ def test_formulas_are_compared_by_what_they_mean(answer: str, wanted: str, score
     assert MathMatch()([completion(answer, answer=wanted)]) == [score]
 
 
+@pytest.mark.parametrize(
+    ("answer", "wanted", "score"),
+    [
+        ("100000", "1e5", 1.0),
+        ("1", "1e5", 0.0),
+        ("It is 1e5 m.", "100000", 1.0),
+        ("1e5", "1", 0.0),
+        ("x = 1500", "1.5 x 10^3", 1.0),
+        ("1000000", "1.000.000", 1.0),
+        ("0", "1.000.000", 0.0),
+        ("1 000", "1", 0.0),
+        ("5 million", "5000000", 1.0),
+        ("3/2", "1 1/2", 1.0),
+        ("at 12:00", "12", 0.0),
+        ("pages 3–5, so 7", "7", 1.0),
+        ("3–5", "3", 0.0),
+        ("1e" + "9" * 5000, "1", 0.0),
+        ("50", "50%", 1.0),
+        ("5", "5 km", 1.0),
+        ("{1, 2}", "1,2", 1.0),
+        ("$1024$", "2^10", 1.0),
+    ],
+)
+def test_a_numeral_is_read_wholly_or_not_at_all(answer: str, wanted: str, score: float) -> None:
+    assert MathMatch()([completion(answer, answer=wanted)]) == [score]
+
+
+@for_each(["12:00", "12:30 pm", "2024-05-17", "17/05/2024", "3:1", "3–5", "1e5 or 1e6", "x^2 + 1e5", "1e" + "9" * 5000])
+def test_a_column_that_is_no_single_number_is_refused(wanted: str) -> None:
+    with pytest.raises(TutelageError, match=r"row of prompt p .*'answer'"):
+        MathMatch()([completion("12", answer=wanted)])
+
+
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "math_verify", None)
     monkeypatch.delitem(sys.modules, "tutelage.rewards.formulas", raising=False)

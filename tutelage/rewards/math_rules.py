@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import ClassVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.rewards.numerals import DIGITS, Mark, Number, Parts, last_number
+from tutelage.rewards.numerals import DIGITS, Mark, Number, Parts, last_number, numerals_of
 from tutelage.rewards.reward import Completion
 from tutelage.rewards.rules import ColumnRule
 from tutelage.rewards.sandbox import LimitExceeded, answered, compiled, last_match
@@ -18,6 +18,11 @@ ROUNDING = 1e-6
 _PROSE = re.compile(r"[^\W\d_]{3,}(?<!sin)(?<!cos)(?<!tan)(?<!log)(?<!exp)(?<!sqrt)|[\n#:$]|\de[+-]?\d", re.IGNORECASE)
 """What a bare formula does not have: words, lines, marks such as `####`, times, and 1e5, which LaTeX reads as 1·e·5."""
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed")
+_MISREAD = re.compile(r"[eE:'_xX×·]|\d \d|\..*\.|/.*/|\d{4}-\d\d-\d\d|[a-z]{3}|[千万萬億亿]")
+"""What numerals have that math-verify reads in part: it takes 1e5 and 1 000 for 1, 12:00 for 12, 5 million for 5, and
+1.000.000 for 0."""
+_RANGE = re.compile(r"\d\s*[–—]\s*\d[\d.,]*\D*\Z")
+_OPERATORS = re.compile(r"[-+*/^<>|!√π(){}\[\]]")
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,9 @@ class NumberMatch(ColumnRule):
 @dataclass(frozen=True)
 class MathMatch(ColumnRule):
     """1 if the completion ends with an expression equal to that in a column of the prompt's row, else 0, as parsed and
-    compared by the library math-verify: LaTeX, fractions, sets, equations, units.
+    compared by the library math-verify: LaTeX, fractions, sets, equations, units. Outside LaTeX, numerals that the
+    library would read in part have the value of `rewards.numerals` (1e5, 1 000, 5 million); dates, times, ratios and
+    ranges have none, and are refused in a column.
 
     Raises TutelageError if the library is missing.
     """
@@ -98,7 +105,8 @@ class MathMatch(ColumnRule):
         wanted = {text: self._expression(text, one) for text, one in rows.items()}
 
         def equals(expression: str, one: Completion) -> bool:
-            readings = dict.fromkeys((one.answer, _delimited(one.answer)))
+            spelt = _spelt(one.answer)
+            readings = dict.fromkeys((spelt, _delimited(spelt)))
             return (
                 answered(self.name, one.answer, lambda: any(formulas.equal(expression, x) for x in readings)) or False
             )
@@ -110,7 +118,13 @@ class MathMatch(ColumnRule):
 
     def _expression(self, text: str, one: Completion) -> str:
         """Text of a column with delimiters added to a bare formula: math-verify would read its last number alone."""
-        expression = _delimited(text)
+        spelt = _spelt(text)
+        numerals, around = numerals_of(text)
+        if spelt != text and (not spelt or len(numerals) > 1 or _OPERATORS.search(around)):
+            raise _unreadable(
+                one, self.column, "a date, a time, a ratio, a range or a list, which is no single number,"
+            )
+        expression = _delimited(spelt)
         try:
             readable = _formulas().readable(expression)
         except LimitExceeded as error:
@@ -118,6 +132,23 @@ class MathMatch(ColumnRule):
         if not readable:
             raise _unreadable(one, self.column, "nothing that math-verify reads")
         return expression
+
+
+def _spelt(text: str) -> str:
+    """Text that ends with a numeral which math-verify would read in part: the numeral in LaTeX, "" if it is no number.
+    Any other text is unchanged, and so is LaTeX."""
+    if "\\" in text or "$" in text:
+        return text
+    numerals, _ = numerals_of(text)
+    if _RANGE.search(text):
+        return ""
+    if not numerals or not _MISREAD.search(numerals[-1]):
+        return text
+    number = last_number(text) if len(numerals[-1]) <= DIGITS else None
+    if not isinstance(number, Number):
+        return ""
+    ratio = rf"\frac{{{number.ratio.numerator}}}{{{number.ratio.denominator}}}"
+    return rf"${ratio} \cdot 10^{{{number.exponent}}}$" if number.exponent else f"${ratio}$"
 
 
 def _delimited(text: str) -> str:

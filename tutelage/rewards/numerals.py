@@ -77,6 +77,14 @@ def last_number(text: str, mark: Mark = ".") -> Number | Parts | None:
     return _value(last, mark)
 
 
+def numerals_of(text: str, mark: Mark = ".") -> tuple[list[str], str]:
+    """The numerals of a text, with one spelling of digits and separators, and the text around them."""
+    plain = _plain(text, mark)
+    matches = [match for match in _NUMERAL.finditer(plain) if match.lastgroup != "name"]
+    starts, ends = [0, *(match.end() for match in matches)], [*(match.start() for match in matches), len(plain)]
+    return [match[0] for match in matches], " ".join(plain[a:b] for a, b in zip(starts, ends, strict=True))
+
+
 _LETTER = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f"
 """Letters of scripts in which a digit beside a letter is part of a name; in others it may touch a word."""
 _GROUP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
