@@ -8,7 +8,7 @@ from transformers import LlamaConfig, Phi3Config
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import collate
-from tutelage.engines.network import context_in
+from tutelage.engines.network import about_context, context_in
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 
@@ -85,10 +85,22 @@ def test_another_engine_is_refused(tiny_model):
     assert policy_of(tiny_model("llama"), True, engine="auto").engine.name == "plain"
 
 
+def model_of(configuration):
+    model = torch.nn.Module()
+    model.config = configuration
+    return model
+
+
 def test_the_context_ends_where_the_frequencies_of_longrope_change():
     """Beyond it a row's log-probabilities would depend on the longest row of its batch."""
     factors = {"short_factor": [1.0] * 2, "long_factor": [4.0] * 2}
     sizes = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 128}
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32} | factors
-    assert context_in(Phi3Config(**sizes, rope_parameters=rope, original_max_position_embeddings=32)) == 32
-    assert context_in(LlamaConfig(**sizes)) == 128
+    changed = Phi3Config(**sizes, rope_parameters=rope, original_max_position_embeddings=32)
+    whole = LlamaConfig(**sizes)
+    assert (context_in(changed), context_in(whole)) == (32, 128)
+    said, usual = (about_context(model_of(each)) for each in (changed, whole))
+    assert "32" in said
+    assert "128" in said
+    assert "longrope" in said
+    assert usual == "the model has {}"

@@ -108,6 +108,20 @@ def context_in(configuration: Any) -> int | None:
     return length
 
 
+def about_context(model: nn.Module) -> str:
+    """What has the context of a model, for messages, with {} for its length: "the model has {}", and why it is shorter
+    than the configuration states."""
+    settings = inner(model).config.get_text_config()
+    longest, context = getattr(settings, "max_position_embeddings", None), context_of(model)
+    if context is None or longest is None or context >= longest:
+        return "the model has {}"
+    return (
+        "the model has {} "
+        f"(not {longest}: beyond original_max_position_embeddings, {context}, longrope has other frequencies for all "
+        "tokens of a batch, so a completion would not be scored as it was sampled)"
+    )
+
+
 def attention_window(model: nn.Module) -> float:
     """The shortest attention window in the configuration of a model, in tokens; ∞ without one."""
     settings = inner(model).config.get_text_config()

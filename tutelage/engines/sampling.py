@@ -24,7 +24,7 @@ from tutelage.data.chat_tokens import decode_response, pad_token_id
 from tutelage.engines.device_memory import available_memory
 from tutelage.engines.interface import Decoder, Decoders, OnToken, PromptBatch, PromptTokens
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
-from tutelage.engines.network import Backbone, context_of, inner, size_in
+from tutelage.engines.network import Backbone, about_context, context_of, inner, size_in
 from tutelage.engines.plans.token_budget import rows_at_once as rows_at_once_by_memory
 from tutelage.engines.token_sampling import draw, row_seed, uniforms
 
@@ -52,7 +52,7 @@ def sample(
     if n < 1 or not prompts.tokens:
         raise ValueError("sampling requires at least one prompt and one sample")
     limit = sampling.max_new_tokens
-    check_room(prompts, limit, context_of(backbone.model), "the model has {}")
+    check_room(prompts, limit, context_of(backbone.model), about_context(backbone.model))
     buffer = RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
     at_once = rows_at_once or _rows_at_once(backbone, limit)
     count, batches = 0, prompt_batches(prompts, n, at_once, mixed=decoders.mixes_lengths)

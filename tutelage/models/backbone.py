@@ -24,7 +24,7 @@ from tutelage.base.progress.phases import phase
 from tutelage.engines.choose import choose_dtype
 from tutelage.engines.device_memory import available_memory, memory_of_other_programs
 from tutelage.engines.gpu.requirements import missing_gpu
-from tutelage.engines.network import Backbone, checkpointed, context_in, inner, size_in
+from tutelage.engines.network import Backbone, about_context, checkpointed, context_in, context_of, inner, size_in
 from tutelage.engines.plans.hardware import GIB
 from tutelage.models.adapters import add_lora
 from tutelage.models.gguf_reader import model_folder
@@ -95,7 +95,7 @@ def _tell_of_bf16(path: str) -> None:
 
 def is_adapter(path: str | Path) -> bool:
     """Whether the folder contains a LoRA adapter instead of a full model."""
-    return (Path(path) / "adapter_config.json").is_file()
+    return os.path.isfile(Path(path) / "adapter_config.json")  # false for a name that is too long
 
 
 def load_tokenizer(path: str, **source: str) -> Any:
@@ -144,6 +144,9 @@ def load_backbone(
     for weight in model.parameters():
         weight.data = weight.data.to(torch.float32 if lora is not None else dtype)
     loaded = Backbone(to_device(model, device), tokenizer, device, dtype, settings.engine)
+    context = context_of(model)
+    if context != getattr(inner(model).config.get_text_config(), "max_position_embeddings", context):
+        _log.info("Rows are limited: %s.", about_context(model).format(counted(context or 0, "token")))
     return checkpointed(loaded) if checkpointing else loaded
 
 
@@ -244,7 +247,7 @@ def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
 def check_folder(path: str) -> None:
     """Raise TutelageError for a local folder that is not a model, stating what is missing."""
     folder = Path(path)
-    if not folder.exists():
+    if not os.path.exists(folder):
         if path.startswith((".", "/", "~")) or path.count("/") > 1:
             raise TutelageError(f"There is no model folder {path!r}.")
         return  # may be a hub name

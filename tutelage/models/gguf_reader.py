@@ -79,12 +79,12 @@ def description_of(path: str) -> dict[str, str]:
 def _gguf_file(path: str) -> Path | None:
     """The GGUF file of a packaged model or a file name; None for any other path. Raises TutelageError if the file or
     its package is missing."""
-    if path in PACKAGED and not Path(path).exists():
+    if path in PACKAGED and not os.path.exists(path):
         return _packaged(path)
-    if not path.lower().endswith(SUFFIX) or Path(path).is_dir():
+    if not path.lower().endswith(SUFFIX) or os.path.isdir(path):
         return None
     file = Path(path).expanduser()
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise TutelageError(f"There is no GGUF file {path!r}.")
     return file
 

@@ -1,6 +1,6 @@
 """Sizes of models from their configuration only, without loading weights."""
 
-from pathlib import Path
+import os
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ def outline(path: str) -> Transformer:
             model = AutoModelForCausalLM.from_config(settings)
     except Exception as error:  # transformers raises various types
         place = "has no configuration of a causal language model"
-        if not Path(path).exists():
+        if not os.path.exists(path):
             place = "is no folder or file here, and its configuration could not be read from the hub"
         raise TutelageError(
             f"{path!r} {place}: {first_line(error)}. A plan needs the config.json of a causal language model, a few "

@@ -2,6 +2,7 @@
 
 import ast
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -137,7 +138,7 @@ def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward
     reward = _without_model(name)
     if reward is not None:
         return reward
-    if name.partition("(")[0] in RULES and not Path(name).exists():
+    if name.partition("(")[0] in RULES and not os.path.exists(name):
         raise TutelageError(f"There is no reward model {name!r}; the rule of this name is rule:{name}.")
     scalar = load_reward_model(replace(model, path=name))
     readable = policy is not None and same_vocabulary(policy.tokenizer, scalar.tokenizer)

@@ -40,7 +40,7 @@ from tutelage.engines.gpu.transformer import (
 from tutelage.engines.gpu.trial import agreeing_form
 from tutelage.engines.interface import OnToken, PromptTokens, Reference
 from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.network import Backbone, attention_window, context_of, inner, trunk
+from tutelage.engines.network import Backbone, about_context, attention_window, context_of, inner, trunk
 from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.plain import PlainEngine
 from tutelage.engines.sampling import check_room
@@ -188,7 +188,7 @@ class GpuEngine(PlainEngine):
         if n < 1 or not prompts.tokens:
             raise ValueError("sampling requires at least one prompt and one sample")
         limit = sampling.max_new_tokens
-        check_room(prompts, limit, context_of(self.model), "the model has {}")
+        check_room(prompts, limit, context_of(self.model), about_context(self.model))
         network = self._network(max(map(len, prompts.tokens)) + limit)
         crowded = on_token is not None and n * len(prompts.tokens) > SLOTS[-1]  # a step would not be one of all rows
         if network is None or not self.head.is_matrix or crowded:
