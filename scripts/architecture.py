@@ -54,7 +54,7 @@ PACKAGES = (
         "data",
         "prompts, demonstrations, preferences; files of every kind; endpoints",
         "base",
-        "numpy pyarrow datasets httpx",
+        "numpy pyarrow datasets httpx msgspec",
     ),
     Package("data.worlds", "the embedded worlds: a small language, children's questions, their gold", "data", ""),
     Package("tools", "tools that a policy calls, each with a schema and limits", "data base", "transformers"),

@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import json
+import tracemalloc
 from itertools import product
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from offenders import for_each
 from tutelage.base.errors import TutelageError
 from tutelage.data import tables
 from tutelage.data.formats import load_demonstrations
-from tutelage.data.readers import TableRow
+from tutelage.data.readers import TEXT_READERS, TableRow
 from tutelage.data.tables import is_rows, name_rows, parse_hub_name, read_table, table_of
 
 ROWS = [
@@ -369,3 +370,27 @@ def test_a_file_that_unfolds_to_more_than_the_bound_is_refused_before_it_is_read
         )
     with pytest.raises(TutelageError, match="gzip"):
         table_of("cut.csv.gz", bombs["lines.csv.gz"][:-9], most=30_000_000)
+
+
+@for_each(
+    [
+        '{"a": NaN, "b": -Infinity, "c": 1e999, "d": -0, "e": -0.0}',
+        '{"a": "\\ud83d", "b": "\\ud83d\\ude00", "c": "\u2028", "d": "\\u0000"}',
+        '{"a": 1, "a": 2, "b": 123456789012345678901234567890, "c": 0.1e-400}',
+        '{"a": 2.2250738585072011e-308, "b": 9007199254740993.0, "c": [[], {}], "d": null}',
+    ]
+)
+def test_a_line_has_the_value_that_the_standard_library_reads(line: str) -> None:
+    (row,) = table_of("a.jsonl", line.encode()).rows
+    assert repr(row.values) == repr(json.loads(line))
+
+
+def test_a_csv_file_is_read_beside_its_text_alone() -> None:
+    """The text for the check of its encoding, at most twice while it is decoded, and a row at a time."""
+    content = table_csv([{"prompt": "rain " * 2_000, "completion": "e"}] * 40)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in TEXT_READERS[".csv"]("a.csv", content)) == 40
+        assert tracemalloc.get_traced_memory()[1] < 2.5 * len(content)
+    finally:
+        tracemalloc.stop()

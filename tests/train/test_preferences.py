@@ -11,6 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, Kto
 from tutelage.core.rows import EncodedRow
 from tutelage.data.records import Preference, UnpairedAnswer, user
+from tutelage.train.supervised import batches
 from tutelage.train.supervised.batches import EncodedPair, Order
 from tutelage.train.supervised.fit import fit
 from tutelage.train.supervised.preference_job import (
@@ -165,16 +166,30 @@ def test_a_weight_of_two_is_a_repeated_pair_and_a_weight_of_zero_a_missing_one(t
     assert losses[0] == pytest.approx(losses[2], rel=1e-5)
 
 
+def test_pairs_that_are_made_when_they_are_read_are_those_made_beforehand(tiny_model, monkeypatch):
+    policy = policy_of(tiny_model("llama"))
+    pairs = some_pairs(7)
+    for drift in (False, True):
+        made = refer(policy, pairs, 1000, drift=drift, max_length=64)
+        with monkeypatch.context() as changed:
+            changed.setattr(batches, "MOST_IN_MEMORY", 3)
+            changed.setattr(batches, "READ_AT_ONCE", 7)
+            later = refer(policy, pairs, 1000, drift=drift, max_length=64)
+        assert isinstance(later, batches.EncodedWhenRead)
+        assert list(later) == list(made)
+
+
 # Unrelated answers ------------------------------------------------------------------------------------------
 
 
 def test_unrelated_answers_belong_to_other_prompts():
     rows = [EncodedRow((p,), (p, p, p)) for p in (1, 1, 2, 3)]
-    found = unrelated(rows, max_length=3)
+    prompts = [row.prompt for row in rows]
+    found = unrelated(rows, prompts, max_length=3)
     assert [row.prompt for row in found] == [(1,), (1,), (2,), (3,)]
     assert [row.response[0] for row in found] == [2, 2, 3, 1]
     assert all(len(row) <= 3 for row in found)
-    assert unrelated(rows[:2], max_length=9) == rows[:2], "where there is no other prompt"
+    assert unrelated(rows[:2], prompts[:2], max_length=9) == rows[:2], "where there is no other prompt"
 
 
 def test_the_drift_is_the_mean_log_ratio_of_unrelated_answers(tiny_model):

@@ -15,7 +15,7 @@ import datetime
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -84,16 +84,19 @@ def dated(day: datetime.date) -> Iterator[None]:
 def apply_template(conversation: list[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> str:
     """The text that the chat template writes for a conversation. The date that templates ask for is that of the run
     (see `dated`). Raises TutelageError, with the conversation, if the template refuses it."""
-    options |= dated_template(tokenizer, tools="tools" in options)
-    options.setdefault("enable_thinking", False)  # for templates that otherwise leave room for a chain of thought
     try:
-        return tokenizer.apply_chat_template(conversation, tokenize=False, **options)
+        return tokenizer.apply_chat_template(conversation, tokenize=False, **_options(tokenizer, **options))
     except Exception as error:  # templates are programs that may raise anything
         roles = ", ".join(turn["role"] for turn in conversation)
         first = excerpt(str(conversation[0]["content"]))
         raise TutelageError(
             f"The chat template refuses the conversation that begins with {first} (turns {roles}): {error}"
         ) from error
+
+
+def _options(tokenizer: Tokenizer, **options: Any) -> dict[str, Any]:
+    """Options of a template: without those given, no room for a chain of thought, and the date of the run."""
+    return {"enable_thinking": False} | options | dated_template(tokenizer, tools="tools" in options)
 
 
 def dated_template(tokenizer: Tokenizer, *, tools: bool = False) -> dict[str, str]:
@@ -172,13 +175,22 @@ def check_turns(messages: Messages, text: str) -> None:
         )
 
 
-def writes_turns(messages: Messages, tokenizer: Tokenizer) -> bool:
-    """Whether the text of every turn of a conversation is in what `encode` makes of it: always without a chat
-    template."""
-    if not (messages and has_template(tokenizer)):
-        return True
+def are_written(conversations: Sequence[Messages], tokenizer: Tokenizer) -> list[bool]:
+    """For each conversation, whether the text of every turn is in what `encode` makes of it: always without a chat
+    template. They are rendered at once, in a third of the time."""
+    if not has_template(tokenizer):
+        return [True] * len(conversations)
+    rows = [[message_row(turn) for turn in messages] for messages in conversations]
     try:
-        check_turns(messages, render_turns(messages, tokenizer, add_generation_prompt=False))
+        texts = tokenizer.apply_chat_template(rows, tokenize=False, **_options(tokenizer, add_generation_prompt=False))
+    except Exception:  # templates are programs that may raise anything
+        return [len(rows) > 1 and are_written([messages], tokenizer)[0] for messages in conversations]
+    return [_is_written(messages, text) for messages, text in zip(conversations, texts, strict=True)]
+
+
+def _is_written(messages: Messages, text: str) -> bool:
+    try:
+        check_turns(messages, text)
     except TutelageError:
         return False
     return True

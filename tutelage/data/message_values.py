@@ -83,22 +83,32 @@ def _from_text(value: str, cells: Cells, column: str) -> object:
         raise Unusable(
             f"{column} looks like a list of messages, but is neither JSON nor Python's notation of one"
         ) from None
-    cells.remarks.append(f"{column}: messages in Python's notation, read as a list of messages")
+    cells.remark(f"{column}: messages in Python's notation, read as a list of messages")
     return messages
 
 
 def _messages_of(item: object, cells: Cells, column: str, weights: bool) -> Iterator[Message]:
     """The message of an item; one for each result of a tool in Hermes' marks. Calls in such marks become calls."""
-    message = _turn(item, cells, column, weights)
+    message = _plain_turn(item, column) or _turn(item, cells, column, weights)
     if message.role == "tool":
         yield from (replace(message, content=result) for result in results_in(message.content))
     elif message.role == "assistant":
         content, calls = split_calls(message.content, column)
         if calls:
-            cells.remarks.append(f"{column}: calls of tools in <tool_call> marks, read as calls")
+            cells.remark(f"{column}: calls of tools in <tool_call> marks, read as calls")
         yield replace(message, content=content, calls=(*message.calls, *calls)) if calls else message
     else:
         yield message
+
+
+def _plain_turn(item: object, column: str) -> Message | None:
+    """The message of an item that is a role and a text alone, which is the usual case; otherwise None."""
+    if not isinstance(item, Mapping) or len(item) != 2:
+        return None
+    speaker, content = map(item.get, ("role", "content") if "role" in item else ("from", "value"))
+    if not (isinstance(speaker, str) and isinstance(content, str) and speaker in ROLES and content.strip()):
+        return None
+    return Message(ROLES[speaker], encodable(content, column))
 
 
 def _turn(item: object, cells: Cells, column: str, weights: bool) -> Message:
@@ -113,8 +123,6 @@ def _turn(item: object, cells: Cells, column: str, weights: bool) -> Message:
     if not isinstance(speaker, str) or speaker not in ROLES:
         raise Unusable(f"{column} has a turn with the unknown role {speaker!r}")
     role = ROLES[speaker]
-    if len(turn) == 2 and isinstance(content, str) and content.strip():
-        return Message(role, encodable(content, column))  # the usual case, in a quarter of the time
     message = Message(role, "")
     if isinstance(content, list):
         message, content = _of_parts(content, message, column)
@@ -183,6 +191,8 @@ CONTEXT = (*SYSTEM, *TOOLS)
 
 def framed(values: Values, messages: Messages) -> Messages:
     """The messages under the row's system text, unless it is blank, with the tools that the row offers."""
+    if isinstance(values, Cells) and not values.has_any(CONTEXT):
+        return messages
     system = next((said for column in SYSTEM if (said := optional_text(values, column)).strip()), "")
     first = messages[0] if messages else Message("user", "")
     if system and first.role == "system" and first.content.strip() != system.strip():
@@ -193,7 +203,7 @@ def framed(values: Values, messages: Messages) -> Messages:
     if tools and messages and messages[0].role == "system" and "<tools>" in messages[0].content:
         tools = ()  # Hermes: the system message has them already
         if isinstance(values, Cells):
-            values.remarks.append("tools: spelled out in the system message, so not given to the chat template")
+            values.remark("tools: spelled out in the system message, so not given to the chat template")
     return (replace(messages[0], tools=tools), *messages[1:]) if tools and messages else messages
 
 
@@ -230,7 +240,7 @@ def conversation(values: Values, column: str) -> Messages:
     if not has_marks(content):
         return user(content)
     if isinstance(values, Cells):
-        values.remarks.append(f"{column}: a chat template was applied already; its marks are read as turns")
+        values.remark(f"{column}: a chat template was applied already; its marks are read as turns")
     return to_answer(_of_transcript(content, column), column)
 
 
@@ -267,7 +277,7 @@ def completion_text(values: Values, column: str, content: str) -> str:
     """The text of a completion, without the mark with which a chat template ended it."""
     bare = without_end(content)
     if bare != content and isinstance(values, Cells):
-        values.remarks.append(f"{column}: the chat template's end of a turn is taken off")
+        values.remark(f"{column}: the chat template's end of a turn is taken off")
     return bare
 
 

@@ -115,6 +115,7 @@ def _choose_groups(sizes: Counter[str], target: float, seed: int) -> set[str]:
 
 def _opening(record: Preference | Demonstration | Prompt) -> str:
     """Grouping key of a record: the first user turn, without case and spacing; plain text is its own key."""
-    plain = turn_text(record.response) if isinstance(record, Demonstration) else prompt_id(record.messages)
-    first = next((message.content for message in record.messages if message.role == "user"), plain)
+    first = next((message.content for message in record.messages if message.role == "user"), None)
+    if first is None:
+        first = turn_text(record.response) if isinstance(record, Demonstration) else prompt_id(record.messages)
     return " ".join(first.casefold().split())

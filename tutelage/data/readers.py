@@ -10,7 +10,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, overload
+from typing import Literal, TypeAlias, cast, overload
+
+import msgspec
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence, counted
@@ -96,7 +98,7 @@ def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
     """Parse an array of objects, an object with one list of objects, or, regardless of the name, one object per
     line."""
     if has_lines_of_json(name, content):
-        return _json_lines(_lines(name, content))
+        return _json_lines(name, content)
     text = _decode(name, content)
     try:
         whole = json.loads(text)
@@ -105,10 +107,10 @@ def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
     except ValueError as error:  # includes JSONDecodeError, and numbers of more than 4,300 digits
         by_lines = text.lstrip().startswith("{") and "Extra data" in str(error)
         if by_lines or kind_of(name) != ".json":
-            return _json_lines(_lines(name, content))
+            return _json_lines(name, content)
         raise TutelageError(_no_json(name, error)) from error
     if isinstance(whole, dict) and kind_of(name) != ".json":
-        return _json_lines(_lines(name, content))
+        return _json_lines(name, content)
     return _json_rows(_the_list(name, whole))
 
 
@@ -172,7 +174,7 @@ class LinesOfJson(Sequence[TableRow]):
             return tuple(self[number] for number in range(*place.indices(len(self))))
         start = self._starts[place]
         line = self._content[start : self._content.find(b"\n", start) + 1 or None]
-        return TableRow(RowPlace("line", self._numbers[place]), json.loads(line))
+        return TableRow(RowPlace("line", self._numbers[place]), cast(Values, _json_value(line)))
 
 
 def lines_of_json(name: str, content: bytes) -> tuple[LinesOfJson, tuple[BrokenRow, ...], tuple[str, ...]]:
@@ -181,15 +183,16 @@ def lines_of_json(name: str, content: bytes) -> tuple[LinesOfJson, tuple[BrokenR
     broken: list[BrokenRow] = []
     columns: dict[str, None] = {}
     begin = 3 if content.startswith(codecs.BOM_UTF8) else 0
-    for number, line in enumerate(_lines(name, content), 1):
-        for row in _json_lines([line]):
-            if isinstance(row, TableRow):
-                starts.append(begin)
-                numbers.append(number)
+    for number, line in enumerate(_lines(content), 1):
+        row = _json_line(name, number, line, begin)
+        if isinstance(row, BrokenRow):
+            broken.append(row)
+        elif row is not None:
+            starts.append(begin)
+            numbers.append(number)
+            if not row.values.keys() <= columns.keys():
                 columns.update(dict.fromkeys(row.values))
-            else:
-                broken.append(BrokenRow(RowPlace("line", number), row.reason))
-        begin = content.find(b"\n", begin) + 1
+        begin += len(line)
     return LinesOfJson(content, starts, numbers), tuple(broken), tuple(columns)
 
 
@@ -210,27 +213,44 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _lines(name: str, content: bytes) -> Iterator[str]:
-    """Lines of a text, decoded one at a time. Only a line feed ends a line: JSON strings may contain U+2028."""
-    start = 0
-    for number, line in enumerate(io.BytesIO(content), 1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise _not_utf8(name, number, start + error.start) from error
+def _lines(content: bytes) -> Iterator[bytes]:
+    """Lines of a text, without the mark of UTF-8. Only a line feed ends a line: JSON strings may contain U+2028."""
+    return iter(io.BytesIO(content.removeprefix(codecs.BOM_UTF8)))
+
+
+def _json_lines(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
+    start = 3 if content.startswith(codecs.BOM_UTF8) else 0
+    for number, line in enumerate(_lines(content), 1):
+        row = _json_line(name, number, line, start)
         start += len(line)
+        if row is not None:
+            yield row
 
 
-def _json_lines(lines: Iterable[str]) -> Iterator[TableRow | BrokenRow]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            yield _json_row(RowPlace("line", number), json.loads(line))
-        except RecursionError:
-            yield BrokenRow(RowPlace("line", number), Sentence("nested too deeply"))
-        except ValueError:
-            yield BrokenRow(RowPlace("line", number), Sentence("not valid JSON"))
+def _json_line(name: str, number: int, line: bytes, start: int) -> TableRow | BrokenRow | None:
+    """Row of a line that begins at the byte `start` of a file; None for a blank line. Raises TutelageError if it is not
+    UTF-8."""
+    try:
+        return _json_row(RowPlace("line", number), _json_value(line))
+    except UnicodeDecodeError as error:
+        raise _not_utf8(name, number, start + error.start) from error
+    except RecursionError:
+        return BrokenRow(RowPlace("line", number), Sentence("nested too deeply"))
+    except ValueError:
+        blank = not line.decode().strip()
+        return None if blank else BrokenRow(RowPlace("line", number), Sentence("not valid JSON"))
+
+
+_DECODER = msgspec.json.Decoder()
+
+
+def _json_value(line: bytes) -> object:
+    """The value of a JSON text in UTF-8. Where msgspec refuses a text, the standard library decides: it also takes NaN,
+    1e999 and half a surrogate pair. What msgspec reads is equal, in a third of the time."""
+    try:
+        return _DECODER.decode(line)
+    except (ValueError, RecursionError):
+        return json.loads(line.decode())
 
 
 def _json_row(where: RowPlace, item: object) -> TableRow | BrokenRow:
@@ -244,11 +264,14 @@ def _read_csv(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     text = _decode(name, content)
     declared = _SEPARATOR.match(text)
-    rest = text[declared.end() :] if declared else text
-    separator = declared[1] if declared else _separator(name, rest)
+    separator = declared[1] if declared else _separator(name, text)
     if kind_of(name) == ".tsv":
-        rest = _TSV_CELL.sub(_quoted, rest)
-    reader = csv.reader(io.StringIO(rest, newline=""), delimiter=separator, strict=True)
+        content = _TSV_CELL.sub(_quoted, text).encode()
+    del text  # beside the file itself only its rows are in memory
+    lines = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
+    if declared:
+        lines.readline()
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     header: list[str] = []
     width = 0
     before = 1 if declared else 0
@@ -283,12 +306,16 @@ _SEPARATOR = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
 """First line of a spreadsheet's csv that names the separator."""
 
 
+_HEADER = re.compile(r'[\r\n]*+(?:[^"\n]|"[^"]*"|")*+')
+"""The first line that is not empty, with the line breaks in its quoted cells."""
+
+
 def _separator(name: str, text: str) -> str:
     """Column separator: the first comma, semicolon or tab outside quotation marks in the header; the tab in a .tsv
     file."""
     if kind_of(name) == ".tsv":
         return "\t"
-    header = re.sub(r'"[^"]*"', "", text.lstrip("\r\n")).partition("\n")[0]
+    header = re.sub(r'"[^"]*"', "", _HEADER.match(text)[0])  # type: ignore[index]
     return next((mark for mark in ",;\t" if mark in header), ",")
 
 

@@ -41,7 +41,6 @@ from tutelage.data.records import (
     Verdict,
     message_row,
     tools_of,
-    user,
 )
 from tutelage.data.row_values import Unusable, name, number, optional_text, text, truth
 from tutelage.data.transcripts import has_marks, without_end
@@ -76,7 +75,8 @@ def to_row(record: Record) -> dict[str, object]:
 
 
 def _is_text(messages: Messages) -> bool:
-    return len(messages) == 1 and messages == user(messages[0].content) and _is_read_as_text(messages[0].content)
+    first = messages[0] if len(messages) == 1 else None
+    return first is not None and first.role == "user" and first.is_text and _is_read_as_text(first.content)
 
 
 def _is_read_as_text(content: str) -> bool:
@@ -170,13 +170,13 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
 def fingerprint(*sources: Iterable[Record | str]) -> str:
     """Number of rows and a hash of their contents, such as "24 rows, 5f0c…": equal for equal records in the same
     order, on every machine."""
-    digest, count = hashlib.sha256(), 0
+    digest, count, encode = hashlib.sha256(), 0, json.JSONEncoder(default=str).encode
     for source in sources:
         digest.update(b"[")  # moving a row between sources changes the hash
         for record in source:
             count += 1
             row = record if isinstance(record, str) else to_row(record)
-            digest.update(json.dumps(row, ensure_ascii=True, default=str).encode() + b"\n")
+            digest.update(encode(row).encode() + b"\n")
     return f"{counted(count, 'row')}, {digest.hexdigest()[:16]}"
 
 

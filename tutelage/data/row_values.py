@@ -36,9 +36,9 @@ class Cells(Mapping[str, object]):
 
     def __init__(self, values: Values, read: Iterable[str] = ()) -> None:
         self._values, self._read = values, set(read)
-        self.inside: list[tuple[str, Cells]] = []
+        self.inside: tuple[tuple[str, Cells], ...] = ()
         """Objects within the cells, each with the name of its column."""
-        self.remarks: list[str] = []
+        self.remarks: tuple[str, ...] = ()
         """Rules by which cells were converted."""
 
     def __getitem__(self, column: str) -> object:
@@ -52,6 +52,10 @@ class Cells(Mapping[str, object]):
 
     def __contains__(self, column: object) -> bool:
         return column in self._values
+
+    def has_any(self, columns: Iterable[str]) -> bool:
+        """Whether the row has one of the columns."""
+        return not self._values.keys().isdisjoint(columns)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -72,14 +76,19 @@ class Cells(Mapping[str, object]):
     def within(self, column: str, value: Values) -> "Cells":
         """Cells of an object in a column."""
         cells = Cells(value)
-        self.inside.append((column, cells))
+        self.inside += ((column, cells),)
         return cells
+
+    def remark(self, text: str) -> None:
+        """Add a rule by which cells were converted."""
+        self.remarks += (text,)
 
     def unread(self) -> Iterator[str]:
         """Names of the cells that have a value and were not read; "messages.weight" for keys of objects in a cell."""
-        for column, value in self._values.items():
-            if column not in self._read and not _is_blank(value):
-                yield column
+        if not self._values.keys() <= self._read:
+            for column, value in self._values.items():
+                if column not in self._read and not _is_blank(value):
+                    yield column
         for column, cells in self.inside:
             for key in cells.unread():
                 yield f"{column}.{key}"
@@ -106,23 +115,25 @@ class Account:
     where first. Identifiers and the provenance of a row are not listed."""
 
     def __init__(self) -> None:
-        self._unread: dict[str, list[Any]] = {}
-        self._remarks: dict[str, list[Any]] = {}
+        self.cells: dict[str, tuple[int, str]] = {}
+        """Number of rows and place of the first, by the name of a cell that was not read."""
+        self._remarks: dict[str, tuple[int, str]] = {}
 
     def add(self, cells: Cells, where: str) -> None:
         """Count a row from which a record was made."""
-        for into, names in ((self._unread, cells.unread()), (self._remarks, cells.remarks)):
+        for into, names in ((self.cells, cells.unread()), (self._remarks, cells.remarks)):
             for name in dict.fromkeys(names):
-                into.setdefault(name, [0, where])[0] += 1
+                count, first = into.get(name, (0, where))
+                into[name] = count + 1, first
 
     @property
     def unread(self) -> tuple[str, ...]:
         """Names of all cells that were not read, without those of the provenance."""
-        return tuple(name for name in self._unread if not is_provenance(name))
+        return tuple(name for name in self.cells if not is_provenance(name))
 
     def notes(self) -> Iterator[str]:
         """A sentence about all unread cells, and one for each conversion."""
-        parts = [f"{name} ({self._place(*self._unread[name])})" for name in sorted(self.unread)]
+        parts = [f"{name} ({self._place(*self.cells[name])})" for name in sorted(self.unread)]
         more = f", and {len(parts) - NAMED} more" if len(parts) > NAMED else ""
         if parts:
             yield f"not used: {', '.join(parts[:NAMED])}{more}"
@@ -166,7 +177,7 @@ def optional_text(values: Values, column: str) -> str:
 
 def holds_half_a_character(value: str) -> bool:
     """Whether the text has a lone surrogate, which UTF-8 cannot encode."""
-    return _HALF.search(value) is not None
+    return not value.isascii() and _HALF.search(value) is not None
 
 
 def encodable(value: str, column: str) -> str:

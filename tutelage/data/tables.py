@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import math
+import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -165,9 +166,9 @@ def read_table(source: str | Path) -> Table:
             raise TutelageError(f"{source} were rows of another process: give the same rows as data again.")
         return _IN_MEMORY[str(source)]
     path = Path(source).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):
         raise TutelageError(_about_folder(path))
-    if not path.exists():
+    if not os.path.exists(path):  # also a name that is too long
         if isinstance(source, str) and not _named_like_a_file(source):
             return _table(source, read_hub(source))
         raise TutelageError(f"There is no file {source}.")

@@ -4,6 +4,7 @@ Tokenizers are duck-typed (transformers' interface); nothing here imports transf
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -37,8 +38,8 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
 
     def apply_chat_template(
-        self, conversation: list[dict[str, Any]], *, tokenize: bool, enable_thinking: bool, **template: Any
-    ) -> str: ...
+        self, conversation: list[Any], *, tokenize: bool, enable_thinking: bool, **template: Any
+    ) -> Any: ...
 
 
 # Unicode noncharacters: reserved for use inside a program, in no text that is interchanged.
@@ -49,12 +50,17 @@ OPEN, CLOSE, END = "\ufdd0", "\ufdd1", "\ufdd2"
 class Facts:
     """`start`: the tokens before every text, () or the start token. `control`: the ids of all added tokens except
     white space. `special`: matches the spelling of every special token, and our own marks. `leads`: whether the
-    tokenizer prepends a space to texts without one."""
+    tokenizer prepends a space to texts without one. `restores`: whether texts with the same tokens are the same in
+    Unicode's composed form, since it restores rare characters."""
 
     start: tuple[int, ...]
     control: frozenset[int]
     special: re.Pattern[str]
     leads: bool
+    restores: bool
+
+
+_RARE = "Qz7\u00df \u6f22\U0001f9ff \u0416 e\u0301 \u00bd \x07~^"
 
 
 def facts(tokenizer: Tokenizer) -> Facts:
@@ -73,7 +79,21 @@ def _facts(tokenizer: Tokenizer, size: int, bos: int | None) -> Facts:
         control=frozenset(id for id, token in added.items() if not token.content.isspace()),
         special=re.compile("|".join(map(re.escape, longest_first))),
         leads=encode_text("a", tokenizer) == encode_text(" a", tokenizer),
+        restores=_composed(_decoded(encode_text(_RARE, tokenizer), tokenizer)) == _composed(_RARE),
     )
+
+
+def _decoded(tokens: list[int], tokenizer: Tokenizer) -> str:
+    return tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text.strip())
+
+
+def may_coincide(texts: Sequence[str], tokenizer: Tokenizer) -> bool:
+    """Whether some of several different texts may have the same tokens."""
+    return len(texts) > 1 and (not facts(tokenizer).restores or len(set(map(_composed, texts))) < len(texts))
 
 
 def encode_text(text: str, tokenizer: Tokenizer) -> list[int]:

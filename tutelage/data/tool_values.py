@@ -89,6 +89,8 @@ _RESULT = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
 
 def split_calls(content: str, column: str) -> tuple[str, tuple[ToolCall, ...]]:
     """(text, calls) of a text that ends with calls in <tool_call> marks (Hermes)."""
+    if "<tool_call>" not in content:
+        return content, ()
     text, calls = content.rstrip(), list[str]()
     for match in reversed(list(_CALL.finditer(content))):
         if match.end() != len(text):

@@ -12,7 +12,7 @@ Statistics (`stats.vote_files`) and imports (`people.vote_tables`) read votes by
 import math
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -20,7 +20,7 @@ from decimal import Decimal
 
 from tutelage.base.sentences import Sentence, counted, join_sentences
 from tutelage.data.readers import RowPlace, Values, a_type
-from tutelage.data.row_values import Unusable
+from tutelage.data.row_values import Account, Cells, Unusable
 from tutelage.data.tables import Table
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -248,17 +248,13 @@ def _word(values: Values, column: str) -> str:
 def unused_columns(table: Table, used: Collection[str]) -> Sentence | None:
     """A sentence about the columns that hold values and are not in `used`: the number of their values and the place of
     the first; None if there are none."""
-    counts: Counter[str] = Counter()
-    first: dict[str, str] = {}
+    account = Account()
     for row in table.rows:
-        for column in row.values.keys() - used:
-            if row.values[column] not in (None, ""):
-                counts[column] += 1
-                first.setdefault(column, row.where)
-    columns = [column for column in table.columns if column in counts]
+        account.add(Cells(row.values, used), row.where)
+    columns = [column for column in table.columns if column in account.cells]
     if not columns:
         return None
-    parts = [_about_column(column, counts[column], first[column]) for column in columns[:_SHOWN]]
+    parts = [_about_column(column, *account.cells[column]) for column in columns[:_SHOWN]]
     if len(columns) > _SHOWN:
         parts.append(counted("%(count)s other", "%(count)s others", count=len(columns) - _SHOWN))
     return counted(

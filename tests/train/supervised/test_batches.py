@@ -1,17 +1,25 @@
 """A conversation is the same to every command: system message and earlier turns are the prompt, the last answer is
 trained on."""
 
+import tracemalloc
+from itertools import permutations
+
 import pytest
+import tiny
 import torch
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import collate
-from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt
+from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt, UnpairedAnswer
+from tutelage.data.tokenizer import may_coincide
 from tutelage.rollout.generator import encode_prompts
 from tutelage.train.supervised import batches
-from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences
+from tutelage.train.supervised.batches import EncodedWhenRead, encode_demonstrations, encode_preferences
+from tutelage.train.supervised.unpaired_job import encode_unpaired
 
+WORDS = Tokenizer(models.WordLevel({"?": 0, "a": 1}, unk_token="?"))
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -64,6 +72,46 @@ def test_rows_encoded_when_they_are_read_are_those_encoded_beforehand(tiny_model
     assert not isinstance(rows, list)
     assert (list(rows), cuts) == (whole, counts)
     assert rows[3:5] == whole[3:5]
+
+
+@pytest.mark.parametrize("template", [None, CHATML])
+def test_pairs_and_labels_encoded_when_they_are_read_are_those_encoded_beforehand(tiny_model, template, monkeypatch):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
+    tokenizer.chat_template = template
+    sides = ["Night.", "word " * 40 + "a", "word " * 40 + "b", "It is <b>late</b>.", "caf\u00e9", "cafe\u0301"]
+    pairs = [Preference(TALK[3:], a, b, 0.9) for a, b in permutations(sides, 2)]
+    answers = [UnpairedAnswer(TALK, text, len(text) > 9) for text in sides]
+    for encode, records in ((encode_preferences, pairs), (encode_unpaired, answers)):
+        whole, counts = encode(records, tokenizer, 48)
+        assert counts.responses
+        with monkeypatch.context() as changed:
+            changed.setattr(batches, "MOST_IN_MEMORY", 3)
+            rows, cuts = encode(records, tokenizer, 48)
+        assert isinstance(rows, EncodedWhenRead)
+        assert (list(rows), rows[2:4], cuts) == (whole, whole[2:4], counts)
+    assert any("equal once cut" in reason for reason in encode_preferences(pairs, tokenizer, 48)[1].dropped)
+
+
+def test_token_ids_of_many_records_are_not_kept(tiny_model, monkeypatch):
+    """A record is a reference of 8 bytes in a list, whatever its tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
+    monkeypatch.setattr(batches, "MOST_IN_MEMORY", 3)
+    records = [Preference(TALK[3:], f"Night {n}. " * 20, f"Day {n}. " * 20) for n in range(1000)]
+    encode_preferences(records, tokenizer, 1024)  # what is cached at first use
+    tracemalloc.start()
+    try:
+        pairs, _ = encode_preferences(records, tokenizer, 1024)
+        assert tracemalloc.get_traced_memory()[0] < 30 * len(pairs)
+    finally:
+        tracemalloc.stop()
+
+
+def test_texts_with_the_same_tokens_are_known():
+    byte_level, words = tiny.tokenizer(), PreTrainedTokenizerFast(tokenizer_object=WORDS, unk_token="?")
+    assert not may_coincide(["rain", "snow"], byte_level)
+    assert not may_coincide(["rain"], words)
+    assert may_coincide(["rain", "snow"], words), "both are unknown words"
+    assert may_coincide(["caf\u00e9", "cafe\u0301"], byte_level)
 
 
 def test_only_rows_that_may_be_cut_are_encoded_beforehand(tiny_model, monkeypatch):

@@ -296,7 +296,7 @@ def test_every_item_is_read_once_an_epoch_in_an_order_that_the_step_alone_decide
 @pytest.mark.parametrize("size", [1, 3, 4, 40])
 def test_items_that_share_something_are_read_together_but_never_fill_a_batch(size):
     items = [(group, number) for number in range(size) for group in range(12)]
-    order = Order(items, 16, seed=3, together=lambda item: item[0])
+    order = Order(items, 16, seed=3, together=[group for group, _ in items])
     epoch = [item for step in range(order.steps_per_epoch) for item in order(step)]
     assert sorted(epoch) == sorted(items)
     runs = [len(list(run)) for _, run in groupby(epoch, key=lambda item: item[0])]

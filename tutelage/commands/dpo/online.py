@@ -53,7 +53,7 @@ def online_job(
     answers = source.answers
     drift = DRIFT in getattr(loss, "needs", ())
 
-    def pairs_of(round: int) -> list[ReferencePair]:
+    def pairs_of(round: int) -> Sequence[ReferencePair]:
         groups = answers.of(round)
         if mostly_cut(groups):
             remark(f"Round {round + 1}: {CUT}")

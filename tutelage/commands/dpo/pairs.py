@@ -17,7 +17,7 @@ from tutelage.models.policy import Policy
 from tutelage.train.supervised.batches import Order, encode_preferences
 from tutelage.train.supervised.job import Job
 from tutelage.train.supervised.preference_job import DRIFT, paired_job, refer
-from tutelage.train.supervised.unpaired_job import encode_unpaired, label, unpaired_job
+from tutelage.train.supervised.unpaired_job import encode_unpaired, label, labels_of, unpaired_job
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def single_answers_job(
     train, cuts = encode_unpaired(training, policy.tokenizer, max_length)
     remark(cuts.describe(max_length))
     held_out = encode_unpaired(aside, policy.tokenizer, max_length)[0] if aside else []
-    good = sum(liked for _, liked in train)
+    good = sum(labels_of(train))
     remark(_balance(good, len(train) - good, loss))
     reference = reference_of(settings, policy)
     train_answers, held_out_answers = (

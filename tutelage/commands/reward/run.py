@@ -35,12 +35,15 @@ from tutelage.people import Selection
 from tutelage.stats.reward_quality import length_baseline, reward_quality
 from tutelage.train.run.folder import Run
 from tutelage.train.run.loop import Training
-from tutelage.train.supervised.batches import EncodedPair, encode_demonstrations, encode_preferences
+from tutelage.train.supervised.batches import EncodedPair, encode_demonstrations, encode_preferences, sources
 from tutelage.train.supervised.job import job_loop, restore_best
 from tutelage.train.supervised.reward_model import pair_scores, reward_job, row_states
 
 MARGIN_LOSSES = ("margin", "scaled")
 """Losses that use the strength of a preference."""
+
+CENTRED = 2048
+"""Completions whose mean score becomes 0."""
 
 
 @workflow(RewardSettings)
@@ -172,11 +175,11 @@ def _centre(
     model: ScalarModel, train: Sequence[EncodedPair], settings: RewardSettings, max_length: int, budget: Budget
 ) -> dict[str, float]:
     """Shift the mean score to 0 on the demonstrations of `centre`, by default on the chosen answers."""
-    rows: Sequence[EncodedRow] = [pair.chosen for pair in train]
+    rows: Sequence[EncodedRow] = [pair.chosen for pair in train[:CENTRED]]
     if settings.centre:
         records = announce(load_demonstrations(settings.centre)).records
         rows = encode_demonstrations(records, model.tokenizer, max_length)[0]
-    before, disturbance = centre(model, row_states(model, rows[:2048], budget))
+    before, disturbance = centre(model, row_states(model, rows[:CENTRED], budget))
     return {"centre/mean_before": before, "centre/disturbance": disturbance}
 
 
@@ -206,12 +209,12 @@ def _quality(
         _lengths(held_out), p_chosen, prompts, trained=_lengths(train), p_trained=_labels(train)
     )
     if study is not None:
-        figures |= vote_figures(study, differences, [pair.source for pair in held_out])
+        figures |= vote_figures(study, differences, sources(held_out))
     return figures
 
 
 def _labels(pairs: Sequence[EncodedPair]) -> list[float]:
-    return [pair.source.p_chosen for pair in pairs]
+    return [source.p_chosen for source in sources(pairs)]
 
 
 def _lengths(pairs: Sequence[EncodedPair]) -> list[float]:

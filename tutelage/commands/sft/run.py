@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from tutelage.base.errors import TutelageError
@@ -152,7 +153,8 @@ def _training(
 
 @dataclass(frozen=True)
 class SftData:
-    """Training and held-out demonstrations as token ids, and the held-out ones that leave room for a completion."""
+    """Training and held-out demonstrations as token ids, and the first held-out ones that leave room for a
+    completion, as many as the settings need."""
 
     train: Sequence[EncodedRow]
     held_out: Sequence[EncodedRow]
@@ -165,8 +167,9 @@ def _encoded(settings: SftSettings, policy: Policy, parts: Parts) -> SftData:
     records, held_records = parts
     train, cuts = encode_demonstrations(records, policy.tokenizer, max_length)
     remark(cuts.describe(max_length))
-    held_out = list(encode_demonstrations(held_records, policy.tokenizer, max_length)[0]) if held_records else []
-    answerable = [record for record in held_records if _leaves_room(record, policy, settings)]
+    held_out = encode_demonstrations(held_records, policy.tokenizer, max_length)[0] if held_records else []
+    fitting = (record for record in held_records if _leaves_room(record, policy, settings))
+    answerable = list(islice(fitting, max(settings.samples, settings.rouge)))
     return SftData(train, held_out, answerable, len(cuts.dropped))
 
 

@@ -1,8 +1,8 @@
 """Batches of tensors from records: tokenisation, order, splits by a token budget."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
 import torch
 from torch import Tensor
@@ -11,13 +11,15 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import EncodedRow, RowList, collate
-from tutelage.data.chat_template import render_prompt, writes_turns
+from tutelage.data.chat_template import are_written, render_prompt
 from tutelage.data.chat_tokens import NoRoomError, SpelledTokens, encode, pad_token_id, shorten
 from tutelage.data.records import AssistantTurn, Demonstration, Message, Messages, Preference, turn_text
+from tutelage.data.tokenizer import may_coincide
 from tutelage.models.budget import Budget
 from tutelage.models.engine_model import EngineModel
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass
@@ -44,99 +46,118 @@ class Cuts:
         return " ".join(filter(None, [fit, self.spelled]))
 
 
-def encode_rows(
-    conversations: Sequence[tuple[Messages, AssistantTurn]], tokenizer: Any, max_length: int, cuts: Cuts
-) -> list[EncodedRow | None]:
-    """Tokenise (messages, completion) pairs to at most `max_length` tokens; None for dropped rows."""
-    cuts.spelled = _spelled(conversations, tokenizer) or cuts.spelled
-    return [
-        _encode_row(number, messages, response, tokenizer, max_length, cuts)
-        for number, (messages, response) in enumerate(conversations, 1)
-    ]
-
-
-def _spelled(conversations: Iterable[tuple[Messages, AssistantTurn]], tokenizer: Any) -> str:
-    spelled = SpelledTokens(tokenizer)
-    for messages, response in conversations:
-        spelled.add((*(message.content for message in messages), turn_text(response)))
-    return spelled.describe()
-
-
-def _encode_row(
-    number: int, messages: Messages, response: AssistantTurn, tokenizer: Any, max_length: int, cuts: Cuts
-) -> EncodedRow | None:
-    """Tokenise one row, the `number`-th of the data, and count what is cut."""
-    prompt, answer = encode(messages, response, tokenizer)
-    spare = max_length - min(len(answer), max_length // 2)  # prompts keep at least half of the context
-    try:
-        cut = shorten(prompt, answer, max_length, max_prompt=spare if 0 < spare < max_length else None)
-    except NoRoomError:
-        cuts.dropped.append(f"row {number}: no room for its response")
-        return None
-    cuts.prompts += cut.prompt_cut
-    cuts.responses += cut.response_cut
-    return EncodedRow(tuple(cut.prompt), tuple(cut.response))
-
-
-def encode_demonstrations(
-    records: Sequence[Demonstration], tokenizer: Any, max_length: int
-) -> tuple[Sequence[EncodedRow], Cuts]:
-    """Demonstrations as token ids, and the truncation counts. Many of them are encoded when they are read."""
-    cuts = Cuts()
-    encoded: Sequence[EncodedRow]
-    if len(records) > MOST_IN_MEMORY:
-        encoded = _encoded_when_read(records, tokenizer, max_length, cuts)
-    else:
-        rows = encode_rows([(r.messages, r.response) for r in records], tokenizer, max_length, cuts)
-        pairs = zip(rows, records, strict=True)
-        encoded = [replace(row, weight=record.weight) for row, record in pairs if row is not None]
-    if not encoded:
-        raise TutelageError(
-            f"No demonstration fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
-        )
-    return encoded, cuts
-
-
-MOST_IN_MEMORY = 20_000
-"""Number of demonstrations above which their token ids are not kept."""
+Conversation: TypeAlias = tuple[Messages, AssistantTurn]
+"""Prompt and completion."""
+MOST_IN_MEMORY = 5_000
+"""Number of records above which their token ids are not kept."""
+AT_ONCE = 256
+"""Records whose conversations are rendered at once."""
+READ_AT_ONCE = 8_192
+"""Rows whose token ids are in memory at once when each is evaluated."""
 END_MARKS = 64
 
 
-def _encoded_when_read(
-    records: Sequence[Demonstration], tokenizer: Any, max_length: int, cuts: Cuts
-) -> "EncodedWhenRead":
-    """The demonstrations, without those that are dropped.
+class EncodedWhenRead(Sequence[T]):
+    """Values of items, computed at every access, so that only the items are kept: records as token ids."""
 
-    Encoded beforehand, for the counts and for what a chat template refuses: rows with more bytes than `max_length`,
-    since a token has one byte or more; those with something beside prose; the first with each sequence of roles; and
-    those that the template refuses or changes, for which the others are rendered (0.1 ms a row).
+    def __init__(self, items: Sequence[Any], value: Callable[[Any], T]) -> None:
+        self.items, self._value = items, value
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[T]: ...
+    def __getitem__(self, place: int | slice) -> T | list[T]:
+        return list(map(self._value, self.items[place])) if isinstance(place, slice) else self._value(self.items[place])
+
+
+def in_memory_if_few(values: Sequence[T]) -> Sequence[T]:
+    """The values, computed once unless they are more than MOST_IN_MEMORY."""
+    return list(values) if len(values) <= MOST_IN_MEMORY else values
+
+
+def encode_records(
+    records: Sequence[R],
+    conversations: Callable[[R], Sequence[Conversation]],
+    encode_one: Callable[[R, Sequence[EncodedRow]], T | str],
+    tokenizer: Any,
+    max_length: int,
+) -> tuple[Sequence[T], Cuts]:
+    """Records as token ids of at most `max_length` per conversation, without those that are dropped, and the truncation
+    counts. `encode_one` makes the value of a record from the rows of its conversations, or returns why it is dropped.
+
+    Many records are encoded when they are read. Encoded beforehand, for the counts and for what a chat template
+    refuses: those with a conversation of more bytes than `max_length`, since a token has one byte or more, or with
+    something beside prose; the first with each sequence of roles; those whose conversations may have the same tokens;
+    and those that the template refuses or changes, for which the others are rendered.
     """
-    cuts.spelled = _spelled(((r.messages, r.response) for r in records), tokenizer)
-    shapes: dict[tuple[str, ...], int] = {}
-    kept: list[Demonstration] = []
-    for number, record in enumerate(records, 1):
-        texts = [*(message.content for message in record.messages), turn_text(record.response)]
-        shape = tuple(message.role for message in record.messages)
-        prose = isinstance(record.response, str) and all(message.is_text for message in record.messages)
-        prose = prose and not any("<" in text for text in texts)
-        if (
-            not prose
-            or shape not in shapes
-            or sum(map(_bytes, texts)) + shapes[shape] > max_length
-            or not writes_turns(_answered(record), tokenizer)
-        ):
-            row = _encode_row(number, record.messages, record.response, tokenizer, max_length, cuts)
-            if row is None:
-                continue
-            if shape not in shapes:
-                shapes[shape] = _overhead(record.messages, tokenizer)
-        kept.append(record)
-    return EncodedWhenRead(kept, tokenizer, max_length)
+    cuts = Cuts(spelled=_spelled(map(conversations, records), tokenizer))
+
+    def value(record: R, counts: Cuts) -> T | str:
+        rows = [
+            _encode_row(messages, response, tokenizer, max_length, counts)
+            for messages, response in conversations(record)
+        ]
+        whole = [row for row in rows if row is not None]
+        return encode_one(record, whole) if len(whole) == len(rows) else "no room for its response"
+
+    def kept(number: int, record: R) -> T | None:
+        made = value(record, cuts)
+        if not isinstance(made, str):
+            return made
+        cuts.dropped.append(f"row {number}: {made}")
+        return None
+
+    if len(records) <= MOST_IN_MEMORY:
+        made = (kept(number, record) for number, record in enumerate(records, 1))
+        return [one for one in made if one is not None], cuts
+    certain = _certain(records, conversations, tokenizer, max_length)
+    numbered = zip(enumerate(records, 1), certain, strict=False)
+    left = [record for (number, record), fits in numbered if fits or kept(number, record) is not None]
+    return EncodedWhenRead(left, lambda record: cast(T, value(record, Cuts()))), cuts
 
 
-def _answered(record: Demonstration) -> Messages:
-    """The conversation with its response; () for text without a conversation."""
-    return (*record.messages, Message("assistant", turn_text(record.response))) if record.messages else ()
+def _certain(
+    records: Sequence[R], conversations: Callable[[R], Sequence[Conversation]], tokenizer: Any, max_length: int
+) -> Iterator[bool]:
+    """For each record, whether it is certain beforehand that it is neither cut, nor dropped, nor refused."""
+    overheads: dict[tuple[str, ...], int] = {}
+    for start in range(0, len(records), AT_ONCE):
+        part = [conversations(record) for record in records[start : start + AT_ONCE]]
+        short = [
+            all(_is_short(one, overheads, tokenizer, max_length) for one in each)
+            and not may_coincide([turn_text(response) for _, response in each], tokenizer)
+            for each in part
+        ]
+        rendered = [one for each, fits in zip(part, short, strict=True) if fits for one in each]
+        written = iter(are_written([_answered(*one) for one in rendered if one[0]], tokenizer))
+        for each, fits in zip(part, short, strict=True):
+            shown = [next(written) for messages, _ in each if messages] if fits else []
+            yield fits and all(shown)
+
+
+def _is_short(
+    conversation: Conversation, overheads: dict[tuple[str, ...], int], tokenizer: Any, max_length: int
+) -> bool:
+    """Whether a conversation of prose has at most `max_length` bytes; false for the first with each sequence of roles,
+    whose overhead is computed."""
+    messages, response = conversation
+    roles = tuple([message.role for message in messages])
+    texts = [*[message.content for message in messages], turn_text(response)]
+    if roles not in overheads:
+        overheads[roles] = _overhead(messages, tokenizer)
+        return False
+    prose = isinstance(response, str) and all(message.is_text for message in messages)
+    text = "".join(texts)
+    return prose and "<" not in text and _bytes(text) + overheads[roles] <= max_length
+
+
+def _answered(messages: Messages, response: AssistantTurn) -> Messages:
+    """The conversation with its response."""
+    return (*messages, Message("assistant", turn_text(response)))
 
 
 def _overhead(messages: Messages, tokenizer: Any) -> int:
@@ -150,26 +171,45 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-class EncodedWhenRead(Sequence[EncodedRow]):
-    """Demonstrations as token ids, encoded at every access, so that only their texts are kept."""
+def _spelled(records: Iterable[Sequence[Conversation]], tokenizer: Any) -> str:
+    spelled = SpelledTokens(tokenizer)
+    for conversations in records:
+        messages = conversations[0][0]
+        spelled.add([*[turn.content for turn in messages], *[turn_text(response) for _, response in conversations]])
+    return spelled.describe()
 
-    def __init__(self, records: Sequence[Demonstration], tokenizer: Any, max_length: int) -> None:
-        self.records, self.tokenizer, self.max_length = records, tokenizer, max_length
 
-    def __len__(self) -> int:
-        return len(self.records)
+def _encode_row(
+    messages: Messages, response: AssistantTurn, tokenizer: Any, max_length: int, cuts: Cuts
+) -> EncodedRow | None:
+    """Tokenise one row, and count what is cut; None without room for its response."""
+    prompt, answer = encode(messages, response, tokenizer)
+    spare = max_length - min(len(answer), max_length // 2)  # prompts keep at least half of the context
+    try:
+        cut = shorten(prompt, answer, max_length, max_prompt=spare if 0 < spare < max_length else None)
+    except NoRoomError:
+        return None
+    cuts.prompts += cut.prompt_cut
+    cuts.responses += cut.response_cut
+    return EncodedRow(tuple(cut.prompt), tuple(cut.response))
 
-    @overload
-    def __getitem__(self, place: int) -> EncodedRow: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[EncodedRow]: ...
-    def __getitem__(self, place: int | slice) -> EncodedRow | list[EncodedRow]:
-        if isinstance(place, slice):
-            return [self[number] for number in range(*place.indices(len(self)))]
-        record = self.records[place]
-        row = _encode_row(place + 1, record.messages, record.response, self.tokenizer, self.max_length, Cuts())
-        assert row is not None, "a row that does not fit has been dropped"
-        return replace(row, weight=record.weight)
+
+def encode_demonstrations(
+    records: Sequence[Demonstration], tokenizer: Any, max_length: int
+) -> tuple[Sequence[EncodedRow], Cuts]:
+    """Demonstrations as token ids, and the truncation counts. Many of them are encoded when they are read."""
+    encoded, cuts = encode_records(
+        records,
+        lambda record: [(record.messages, record.response)],
+        lambda record, rows: replace(rows[0], weight=record.weight),
+        tokenizer,
+        max_length,
+    )
+    if not encoded:
+        raise TutelageError(
+            f"No demonstration fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
+        )
+    return encoded, cuts
 
 
 @dataclass(frozen=True)
@@ -186,22 +226,36 @@ class EncodedPair:
 
 def encode_preferences(
     records: Sequence[Preference], tokenizer: Any, max_length: int
-) -> tuple[list[EncodedPair], Cuts]:
-    """Preferences as token ids. Pairs whose sides are equal after truncation are dropped."""
-    cuts = Cuts()
-    chosen = encode_rows([(r.messages, r.chosen) for r in records], tokenizer, max_length, cuts)
-    rejected = encode_rows([(r.messages, r.rejected) for r in records], tokenizer, max_length, cuts)
-    pairs = []
-    for number, (record, better, worse) in enumerate(zip(records, chosen, rejected, strict=True)):
-        if better is None or worse is None:
-            continue
-        if better == worse:
-            cuts.dropped.append(f"row {number + 1}: both sides are equal once cut")
-            continue
-        pairs.append(EncodedPair(better, worse, record))
+) -> tuple[Sequence[EncodedPair], Cuts]:
+    """Preferences as token ids, and the truncation counts. Pairs whose sides are equal after truncation are dropped.
+    Many of them are encoded when they are read."""
+
+    def pair(record: Preference, sides: Sequence[EncodedRow]) -> EncodedPair | str:
+        return "both sides are equal once cut" if sides[0] == sides[1] else EncodedPair(sides[0], sides[1], record)
+
+    pairs, cuts = encode_records(
+        records,
+        lambda record: [(record.messages, record.chosen), (record.messages, record.rejected)],
+        pair,
+        tokenizer,
+        max_length,
+    )
     if not pairs:
         raise TutelageError(f"No preference fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}.")
     return pairs, cuts
+
+
+def sources(pairs: Sequence[EncodedPair]) -> Sequence[Preference]:
+    """The preferences of pairs, which are not encoded for it."""
+    return pairs.items if isinstance(pairs, EncodedWhenRead) else [pair.source for pair in pairs]
+
+
+def prompts_of(encoded: Sequence[T], row: Callable[[T], EncodedRow]) -> Sequence[Hashable]:
+    """The prompt of each encoded record, equal for equal prompts. Those that are encoded when they are read are not
+    encoded for it."""
+    if isinstance(encoded, EncodedWhenRead):
+        return [record.messages for record in encoded.items]
+    return [row(one).prompt for one in encoded]
 
 
 def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) -> Pairs:
@@ -220,6 +274,15 @@ def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) 
     )
 
 
+def read_parts(model: EngineModel, rows: Sequence[EncodedRow], budget: Budget) -> Iterator[tuple[Tensor, Rows]]:
+    """Micro-batches of the rows, with the index of each of their rows. Int[b]"""
+    pad = pad_token_id(model.tokenizer)
+    for start in range(0, len(rows), READ_AT_ONCE):
+        some = rows[start : start + READ_AT_ONCE]
+        for index in budget.parts(model.split, RowList(some)):
+            yield start + index, collate([some[i] for i in index.tolist()], pad, model.device)
+
+
 def of_each_row(
     model: EngineModel,
     rows: Sequence[EncodedRow],
@@ -231,9 +294,9 @@ def of_each_row(
     `model` reads. Float[N, *shape]"""
 
     def compute() -> Tensor:
-        values, pad = torch.zeros(len(rows), *shape), pad_token_id(model.tokenizer)
-        for index in budget.parts(model.split, RowList(rows)):
-            values[index] = value(collate([rows[i] for i in index.tolist()], pad, model.device)).cpu()
+        values = torch.zeros(len(rows), *shape)
+        for index, batch in read_parts(model, rows, budget):
+            values[index] = value(batch).cpu()
         budget.ranks.sum_([values])
         return values
 
@@ -255,17 +318,15 @@ def windows(stream: Sequence[int], context: int) -> list[EncodedRow]:
 class Order(Generic[T]):
     """Items of each step: a new permutation every epoch, a function of (seed, epoch).
 
-    Items with equal `together` are adjacent, so that a step reads their common prefix once. Such a group takes at
-    most a quarter of a batch, so that no step trains on one prompt alone.
+    Items with equal values in `together` are adjacent, so that a step reads their common prefix once. Such a group
+    takes at most a quarter of a batch, so that no step trains on one prompt alone.
     """
 
-    def __init__(
-        self, items: Sequence[T], batch: int, seed: int, together: Callable[[T], Hashable] | None = None
-    ) -> None:
+    def __init__(self, items: Sequence[T], batch: int, seed: int, together: Sequence[Hashable] | None = None) -> None:
         if not items:
             raise ValueError("there is nothing to order")
         self.items, self.batch, self.seed = items, min(batch, len(items)), seed
-        self._groups = _groups(items, together, max(1, batch // 4))
+        self._groups = _groups(len(items), together, max(1, batch // 4))
         self._epoch: tuple[int, list[int]] | None = None
 
     @property
@@ -284,13 +345,13 @@ class Order(Generic[T]):
         return [self.items[i] for i in self._epoch[1][start : start + self.batch]]
 
 
-def _groups(items: Sequence[T], together: Callable[[T], Hashable] | None, largest: int) -> list[tuple[int, ...]]:
+def _groups(count: int, together: Sequence[Hashable] | None, largest: int) -> list[tuple[int, ...]]:
     """Indices of items by group; ungrouped items are groups of one."""
     if together is None:
-        return [(place,) for place in range(len(items))]
+        return [(place,) for place in range(count)]
     groups: dict[Hashable, list[int]] = {}
-    for place, item in enumerate(items):
-        groups.setdefault(together(item), []).append(place)
+    for place, key in enumerate(together):
+        groups.setdefault(key, []).append(place)
     return [
         tuple(places[start : start + largest]) for places in groups.values() for start in range(0, len(places), largest)
     ]

@@ -9,11 +9,11 @@ from tutelage.base.config.bases import BatchSettings, RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.core.rows import EncodedRow, RowList, collate
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.train.supervised.batches import Order
+from tutelage.train.supervised.batches import Order, read_parts
 from tutelage.train.supervised.fit import WeightedRows, imitate
 from tutelage.train.supervised.job import Job
 
@@ -65,12 +65,11 @@ def language_job(
 @torch.no_grad()
 def mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> float:
     """Negative log-likelihood per response token over all rows, in nats."""
-    shared, pad = Budget.of(budget), pad_token_id(policy.tokenizer)
+    shared = Budget.of(budget)
 
     def compute() -> float:
         total = torch.zeros(2, dtype=torch.float64)  # log-likelihood, tokens
-        for index in shared.parts(policy.split, RowList(rows)):
-            batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
+        for _, batch in read_parts(policy, rows, shared):
             total[0] += float(policy.scores(batch).logp.double().sum())
             total[1] += int(batch.mask.sum())
         shared.ranks.sum_([total])

@@ -5,9 +5,10 @@ and stored as a number per completion, so that no second model is held in memory
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
+from operator import attrgetter
 from typing import Self
 
 import torch
@@ -21,7 +22,14 @@ from tutelage.core.rows import EncodedRow
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.train.supervised.batches import EncodedPair, collate_pairs, of_each_row
+from tutelage.train.supervised.batches import (
+    EncodedPair,
+    EncodedWhenRead,
+    collate_pairs,
+    in_memory_if_few,
+    of_each_row,
+    prompts_of,
+)
 from tutelage.train.supervised.fit import Objective, Splittable, WeightedPairs
 from tutelage.train.supervised.job import Job
 
@@ -144,25 +152,41 @@ def completion_logps(policy: Policy, rows: Sequence[EncodedRow], budget: int | B
 
 def refer(
     reference: Policy, pairs: Sequence[EncodedPair], budget: int | Budget, *, drift: bool, max_length: int
-) -> list[ReferencePair]:
-    """Add the reference's log-probabilities to pairs; those of unrelated completions only with `drift`."""
-    chosen = completion_logps(reference, [pair.chosen for pair in pairs], budget).tolist()
-    rejected = completion_logps(reference, [pair.rejected for pair in pairs], budget).tolist()
-    answers = [(p.chosen if i % 2 == 0 else p.rejected) for i, p in enumerate(pairs)]
-    others = unrelated(answers, max_length)
-    ref_others = completion_logps(reference, others, budget).tolist() if drift else [0.0] * len(pairs)
-    return [ReferencePair(*item) for item in zip(pairs, chosen, rejected, others, ref_others, strict=True)]
+) -> Sequence[ReferencePair]:
+    """Add the reference's log-probabilities to pairs; unrelated completions and theirs only with `drift`, otherwise 0
+    and the chosen one."""
+    places = range(len(pairs))
+    chosen, rejected = (
+        completion_logps(reference, EncodedWhenRead(pairs, attrgetter(side)), budget).tolist()
+        for side in ("chosen", "rejected")
+    )
+    others: Sequence[EncodedRow] = EncodedWhenRead(pairs, attrgetter("chosen"))
+    ref_others = [0.0] * len(pairs)
+    if drift:
+        answers = EncodedWhenRead(places, lambda i: pairs[i].chosen if i % 2 == 0 else pairs[i].rejected)
+        others = unrelated(answers, prompts_of(pairs, attrgetter("chosen")), max_length)
+        ref_others = completion_logps(reference, others, budget).tolist()
+
+    def referred(i: int) -> ReferencePair:
+        return ReferencePair(pairs[i], chosen[i], rejected[i], others[i], ref_others[i])
+
+    return in_memory_if_few(EncodedWhenRead(places, referred))
 
 
-def unrelated(rows: Sequence[EncodedRow], max_length: int) -> list[EncodedRow]:
+def unrelated(rows: Sequence[EncodedRow], prompts: Sequence[Hashable], max_length: int) -> Sequence[EncodedRow]:
     """Each prompt with the completion of the next different prompt (its own if there is no other)."""
-    others = []
-    for number, row in enumerate(rows):
-        later = (rows[(number + step) % len(rows)] for step in range(1, len(rows)))
-        other = next((candidate for candidate in later if candidate.prompt != row.prompt), row)
-        room = max(1, max_length - len(row.prompt))
-        others.append(EncodedRow(row.prompt, other.response[:room]))
-    return others
+    count, following = len(rows), list(range(len(rows)))
+    for number in reversed(range(2 * count)):
+        after = (number + 1) % count
+        following[number % count] = after if prompts[after] != prompts[number % count] else following[after]
+    if len(set(prompts)) < 2:
+        following = list(range(count))
+
+    def other(number: int) -> EncodedRow:
+        prompt = rows[number].prompt
+        return EncodedRow(prompt, rows[following[number]].response[: max(1, max_length - len(prompt))])
+
+    return in_memory_if_few(EncodedWhenRead(range(count), other))
 
 
 def mean_drift(policy: Policy, rows: Sequence[EncodedRow], ref_logps: Sequence[float], budget: int | Budget) -> float:

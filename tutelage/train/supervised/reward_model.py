@@ -1,6 +1,7 @@
 """Training a reward model on preferences, with a Bradley–Terry-type loss on the score at the last token."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
-from tutelage.train.supervised.batches import EncodedPair, Order, collate_pairs, of_each_row
+from tutelage.train.supervised.batches import EncodedPair, Order, collate_pairs, of_each_row, prompts_of, sources
 from tutelage.train.supervised.fit import WeightedPairs
 from tutelage.train.supervised.job import Job
 
@@ -50,7 +51,7 @@ def reward_job(
 ) -> Job:
     """Job that minimises `prefer` on the pairs. A `loss` that is a module is trained along with the model."""
     pad = pad_token_id(model.tokenizer)
-    order = Order(train, batches.batch_size, settings.seed, together=lambda pair: pair.chosen.prompt)
+    order = Order(train, batches.batch_size, settings.seed, together=prompts_of(train, attrgetter("chosen")))
     return Job(
         label="reward model",
         steps=max(1, round(epochs * order.steps_per_epoch)),
@@ -94,8 +95,8 @@ def preference_figures(
 ) -> dict[str, float]:
     """loss, accuracy (equal scores and even labels count half) and margin of pairs."""
     chosen, rejected = pair_scores(model, pairs, budget)
-    p = torch.tensor([pair.source.p_chosen for pair in pairs])
-    margin = torch.tensor([pair.source.margin for pair in pairs])
+    p = torch.tensor([source.p_chosen for source in sources(pairs)])
+    margin = torch.tensor([source.margin for source in sources(pairs)])
     right = (torch.sign(chosen - rejected) * torch.sign(p - 0.5) + 1) / 2
     return {
         "loss": float(loss(chosen, rejected, p, margin).mean()),

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.records import UnpairedAnswer
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.train.supervised.batches import Cuts, encode_rows
+from tutelage.train.supervised.batches import Cuts, EncodedWhenRead, encode_records, in_memory_if_few, prompts_of
 from tutelage.train.supervised.job import Job
 from tutelage.train.supervised.preference_job import SHOW, completion_logps, mean_drift, summed, unrelated
 
@@ -48,28 +49,46 @@ class LabelledRows(Rows):
     bad_share: Tensor  # Float[B], 0 for good completions
 
 
+EncodedAnswer: TypeAlias = tuple[EncodedRow, bool]
+"""Completion as token ids, and its label."""
+
+
 def encode_unpaired(
     records: Sequence[UnpairedAnswer], tokenizer: Any, max_length: int
-) -> tuple[list[tuple[EncodedRow, bool]], Cuts]:
-    """Labelled completions as token ids, and the truncation counts."""
-    cuts = Cuts()
-    rows = encode_rows([(r.messages, r.completion) for r in records], tokenizer, max_length, cuts)
-    encoded = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
+) -> tuple[Sequence[EncodedAnswer], Cuts]:
+    """Labelled completions as token ids, and the truncation counts. Many of them are encoded when they are read."""
+    encoded, cuts = encode_records(
+        records,
+        lambda record: [(record.messages, record.completion)],
+        lambda record, rows: (rows[0], record.label),
+        tokenizer,
+        max_length,
+    )
     if not encoded:
         raise TutelageError(f"No completion fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}.")
     return encoded, cuts
 
 
+def labels_of(answers: Sequence[EncodedAnswer]) -> list[bool]:
+    """The label of each completion, which is not encoded for it."""
+    if isinstance(answers, EncodedWhenRead):
+        return [record.label for record in answers.items]
+    return [good for _, good in answers]
+
+
 def label(
-    reference: Policy, answers: Sequence[tuple[EncodedRow, bool]], budget: int | Budget, *, max_length: int
-) -> list[LabelledCompletion]:
+    reference: Policy, answers: Sequence[EncodedAnswer], budget: int | Budget, *, max_length: int
+) -> Sequence[LabelledCompletion]:
     """Add the reference's log-probabilities of each completion and of an unrelated one of the same prompt."""
-    rows = [row for row, _ in answers]
-    others = unrelated(rows, max_length)
+    rows: Sequence[EncodedRow] = EncodedWhenRead(answers, itemgetter(0))
+    others = unrelated(rows, prompts_of(answers, itemgetter(0)), max_length)
     own, foreign = (completion_logps(reference, some, budget).tolist() for some in (rows, others))
-    return [
-        LabelledCompletion(row, good, *rest) for (row, good), *rest in zip(answers, own, others, foreign, strict=True)
-    ]
+
+    def labelled(i: int) -> LabelledCompletion:
+        row, good = answers[i]
+        return LabelledCompletion(row, good, own[i], others[i], foreign[i])
+
+    return in_memory_if_few(EncodedWhenRead(range(len(answers)), labelled))
 
 
 def single_loss(policy: Policy, loss: Kto, rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
