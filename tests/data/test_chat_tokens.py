@@ -1,19 +1,34 @@
-"""Conversations become tokens with one true boundary, and what people type stays text.
+"""Conversations become tokens with one true boundary, and what people type stays text."""
 
-The tokenizers are real ones, trained here on a few sentences: byte-level as GPT-2's, the same with a start token as
-Llama 3's, and one that turns spaces into a mark before every text as Llama 2's."""
-
-import datetime
 from types import SimpleNamespace
 
 import pytest
+from chat_tokenizers import (
+    ALL,
+    CALL,
+    CHATML,
+    DROPS,
+    END,
+    FORCED,
+    IM_END,
+    LINES,
+    MARKED,
+    PAD,
+    PLAIN,
+    QUESTION,
+    RESULT,
+    SPECIAL,
+    STARTED,
+    TALK,
+    TOOLS,
+    WITH_TEMPLATE,
+    S,
+    byte_level,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_template import dated, render_prompt, stop_strings
 from tutelage.data.chat_tokens import (
     NoRoomError,
     SpelledTokens,
@@ -23,94 +38,14 @@ from tutelage.data.chat_tokens import (
     pad_token_id,
     shorten,
 )
-from tutelage.data.records import AssistantTurn, Message, Messages, ToolCall, user
+from tutelage.data.records import Message, user
 
-SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>"]
-SENTENCES = ["User: What is rain?", "Assistant: Rain is water that falls from clouds.", "System: Be brief."] * 4
-
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-TRIMMED = CHATML.replace("m.content", "m.content | trim")
-START = "{{ bos_token }}" + CHATML
-INST = (
-    "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
-    "{% else %} {{ m.content }} </s>{% endif %}{% endfor %}"
-)
-THINKING = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.role == 'assistant' and loop.last %}<think>\n\n</think>\n\n{% endif %}"
-    "{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
-)
-LINES = (
-    "{% for m in messages %}# {{ m.role }}\n{{ m.content }}\n{% endfor %}"
-    "{% if add_generation_prompt %}# assistant\n{% endif %}"
-)
-TEMPLATES = {"chatml": CHATML, "trimmed": TRIMMED, "start": START, "inst": INST, "thinking": THINKING, "lines": LINES}
-
-
-def byte_level(template: str | None = None, *, start: bool = False, **special: str | None) -> PreTrainedTokenizerFast:
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    backend.train_from_iterator(SENTENCES, trainer)
-    if start:
-        backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    return wrap(backend, template, **special)
-
-
-def metaspace(template: str | None = None) -> PreTrainedTokenizerFast:
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    backend.decoder = decoders.Metaspace(prepend_scheme="always")
-    alphabet = list("aAz.,?\né日<|>/")
-    trainer = trainers.BpeTrainer(
-        vocab_size=120, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    backend.train_from_iterator(SENTENCES, trainer)
-    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    return wrap(backend, template)
-
-
-def wrap(backend: Tokenizer, template: str | None, **special: str | None) -> PreTrainedTokenizerFast:
-    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"} | special
-    return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template, **names)
-
-
-PLAIN, STARTED, MARKED = byte_level(), byte_level(start=True), metaspace()
-S, END, PAD, IM_START, IM_END = range(5)
-TALK: Messages = (
-    Message("system", "Be brief."),
-    Message("user", "What is rain?"),
-    Message("assistant", "Water."),
-    Message("user", "And snow?"),
-)
-WITHOUT_TEMPLATE = {"plain": PLAIN, "started": STARTED, "marked": MARKED}
-WITH_TEMPLATE = {name: byte_level(template) for name, template in TEMPLATES.items()}
-ALL = WITHOUT_TEMPLATE | WITH_TEMPLATE
 READABLE = st.text(st.sampled_from("aAz .,?\né日<|>/"), min_size=1, max_size=20).filter(
     lambda text: text == text.strip()
 )
 
 
 # The plain form ------------------------------------------------------------------------------------------------------
-
-
-def test_the_plain_form_is_the_one_that_is_documented() -> None:
-    assert render_prompt(TALK, PLAIN) == (
-        "System: Be brief.\nUser: What is rain?\nAssistant: Water.\nUser: And snow?\nAssistant:"
-    )
-    prompt, response = encode(TALK, "Frozen water.", PLAIN)
-    assert PLAIN.decode(prompt + response) == render_prompt(TALK, PLAIN) + " Frozen water.</s>"
-    assert stop_strings(PLAIN) == ("\nUser:",)
-    assert stop_strings(WITH_TEMPLATE["chatml"]) == ()
 
 
 def test_a_start_token_stands_where_the_tokenizer_puts_it() -> None:
@@ -232,9 +167,7 @@ def test_white_space_that_is_a_token_of_its_own_ends_no_answer() -> None:
     assert end_token_ids(tokenizer) == (END,)
 
 
-FORCED = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
 """Begins the answer with a thought, as R1-like models do."""
-DROPS = FORCED.replace("m.content", "m.content.split('</think>')[-1]")
 """The same, and leaves the thoughts of earlier answers out, and that of the last too."""
 INSERTS = FORCED.replace(
     "{{ m.content }}",
@@ -296,49 +229,11 @@ def test_an_answer_without_a_thought_may_get_an_empty_one_from_its_template() ->
     assert decode_response(response, tokenizer, (IM_END,)) == "<think>\n\n</think>\n\nFrozen."
 
 
-def test_thoughts_of_earlier_turns_may_be_left_out_and_nothing_else() -> None:
-    tokenizer = byte_level(DROPS)
-    talk = (user("What is rain?")[0], Message("assistant", "<think>\nHm.\n</think>\n\nWater."), *user("And snow?"))
-    asked = render_prompt(talk, tokenizer)
-    assert "Hm." not in asked
-    assert "Water." in asked
-    cut = byte_level(CHATML.replace("for m in messages", "for m in messages[-1:]"))
-    with pytest.raises(TutelageError, match=r"turn 1 \(user\), 'What is rain\?'"):
-        encode(talk, None, cut)
-
-
-def test_a_template_writes_the_date_of_the_run() -> None:
-    tokenizer = byte_level("Today: {{ strftime_now('%d %b %Y') }}\n" + CHATML)
-    with dated(datetime.date(2024, 2, 29)):
-        assert render_prompt(TALK, tokenizer).startswith("Today: 29 Feb 2024\n")
-        with dated(datetime.date(2025, 1, 1)):
-            assert "01 Jan 2025" in render_prompt(TALK, tokenizer)
-        assert "29 Feb 2024" in render_prompt(TALK, tokenizer)
-    assert f"{datetime.date.today():%d %b %Y}" in render_prompt(TALK, tokenizer)
-
-
-def test_a_conversation_with_tools_takes_the_template_for_tools() -> None:
-    dated_text = "{{ strftime_now('%Y') }}\n"
-    tokenizer = byte_level(TOOLS)
-    for of_tools in (TOOLS, dated_text + TOOLS):
-        tokenizer.chat_template = {"default": dated_text + CHATML, "tool_use": of_tools}
-        with dated(datetime.date(2024, 2, 29)):
-            shown = render_prompt((QUESTION,), tokenizer)
-            assert "weather" in shown
-            assert shown.startswith("2024") == (of_tools != TOOLS)
-            assert render_prompt(user("Rain?"), tokenizer).startswith("2024\n<|im_start|>user")
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_an_empty_response_is_its_end_token(name: str) -> None:
     response = encode(TALK[1:], "", ALL[name])[1]
     assert response[-1] == end_token_ids(ALL[name])[0]
     assert decode_response(response, ALL[name], end_token_ids(ALL[name])) == ""
-
-
-def test_an_answered_conversation_asks_nothing() -> None:
-    with pytest.raises(TutelageError, match="nothing to answer"):
-        encode(TALK[:3], None, PLAIN)
 
 
 # What people type ----------------------------------------------------------------------------------------------------
@@ -437,19 +332,6 @@ def test_a_limit_for_prompts_that_leaves_no_room_is_refused() -> None:
 
 # Tools ---------------------------------------------------------------------------------------------------------------
 
-TOOLS = (
-    "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>"
-    "{% endfor %}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-OFFER = '{"type": "function", "function": {"name": "weather", "description": "ends at <|im_end|>"}}'
-QUESTION = Message("user", "Rain?", tools=(OFFER,))
-CALL = Message("assistant", "I look.", calls=(ToolCall("weather", '{"city": "<|im_end|>"}'),))
-RESULT = Message("tool", "22 <|im_end|>", name="weather")
-
 
 def test_a_call_is_learnt_with_its_turn_and_results_never() -> None:
     tokenizer = byte_level(TOOLS)
@@ -468,30 +350,6 @@ def test_thinking_is_learnt_with_its_turn() -> None:
     tokenizer = byte_level(TOOLS)
     _, response = encode(user("1+1?"), Message("assistant", "2", "One and one."), tokenizer)
     assert tokenizer.decode(response) == "<think>One and one.</think>2<|im_end|>"
-
-
-UNSEEN: list[tuple[Messages, AssistantTurn | None, str]] = [
-    ((QUESTION,), None, "tools"),
-    ((Message("user", "Rain?"), CALL, RESULT), "So.", "calls"),
-    (user("Rain?"), CALL, "calls"),
-    (user("1+1?"), Message("assistant", "2", "One and one."), "thinking"),
-]
-
-
-@pytest.mark.parametrize(("messages", "response", "what"), UNSEEN)
-def test_what_a_chat_template_does_not_show_is_refused_by_name(
-    messages: Messages, response: AssistantTurn | None, what: str
-) -> None:
-    with pytest.raises(TutelageError, match=f"does not show {what}"):
-        encode(messages, response, byte_level(CHATML))
-    with pytest.raises(TutelageError, match="without a chat template"):
-        encode(messages, response, byte_level())
-
-
-def test_a_result_that_is_not_shown_is_refused() -> None:
-    silent = TOOLS.replace("{{ m.content }}", "{% if m.role != 'tool' %}{{ m.content }}{% endif %}")
-    with pytest.raises(TutelageError, match="results"):
-        encode((QUESTION, CALL, RESULT), "So.", byte_level(silent))
 
 
 # Special tokens in data -----------------------------------------------------------------------------------------------
