@@ -41,7 +41,9 @@ def read_parquet(name: str, content: bytes, most: int | None = None) -> Iterator
         texts = [schema.column(n).path for n in range(len(schema)) if schema.column(n).physical_type == "BYTE_ARRAY"]
         file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
         groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
-        columns = [group.column(n).total_uncompressed_size for group in groups for n in range(group.num_columns)]
+        # A batch of lists may unfold to any size; of others each row has at most one entry of the dictionary.
+        lists = [n for n in range(len(schema)) if not _is_flat(schema.column(n))]
+        columns = [group.column(n).total_uncompressed_size for group in groups for n in lists]
         if sum(group.total_byte_size for group in groups) > most:
             raise too_large(name, most)
         # Texts are read as dictionaries, and counted before they unfold: a short list may repeat a long text.
@@ -52,6 +54,8 @@ def read_parquet(name: str, content: bytes, most: int | None = None) -> Iterator
             for values in batch.to_pylist():
                 number += 1
                 yield TableRow(RowPlace("row", number), values)
+        file = batch = None
+        pyarrow.default_memory_pool().release_unused()
     except (pyarrow.ArrowException, OSError) as error:
         raise TutelageError(
             Sentence(
@@ -60,6 +64,11 @@ def read_parquet(name: str, content: bytes, most: int | None = None) -> Iterator
                 detail=str(error),
             )
         ) from error
+
+
+def _is_flat(column: Any) -> bool:
+    """Whether a column of a Parquet schema has one number or text a row, or none."""
+    return column.max_repetition_level == 0 and column.physical_type != "FIXED_LEN_BYTE_ARRAY"
 
 
 def _unfolded_bytes(array: Any) -> int:
