@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,9 @@ def test_the_services_of_compose_belong_together(tmp_path: Path, monkeypatch: py
     named = {name: database["environment"][name] for name in ("POSTGRES_USER", "POSTGRES_DB")}
     address = f"postgresql://{named['POSTGRES_USER']}@database/{named['POSTGRES_DB']}"
     assert settings.db == address
+    [subnet] = told["networks"]["default"]["ipam"]["config"]
+    assert settings.trusted_proxy == (subnet["gateway"],), "the other container is no proxy"
+    assert ip_address(subnet["gateway"]) in ip_network(subnet["subnet"])
     for service in (server, database):
         files = {value for name, value in service["environment"].items() if name.endswith("_FILE")}
         assert files == {SECRETS + name for name in service["secrets"]}
