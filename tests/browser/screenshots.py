@@ -478,7 +478,7 @@ WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], 
     (three_studies, "nobody", FRONT),
 )
 KEPT = (
-    "rater", "rater-dark", "rater-narrow", "ranking", "ratings", "owner", "owner-dark", "owner-narrow",
+    "rater", "rater-narrow", "ranking", "ratings", "owner",
     "owner-raters", "owner-inbox", "owner-team", "owner-sessions", "owner-forget", "owner-items-found", "owner-item",
     "owner-import", "owner-export", "owner-programs", "left", "rater-spans", "rater-correction-narrow",
     "owner-corrections", "live-writing", "live-narrow", "rater-earlier", "rater-arabic", "rater-arabic-narrow",
