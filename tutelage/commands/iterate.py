@@ -50,7 +50,7 @@ class IterateSettings(EngineSettings):
 
     def __post_init__(self) -> None:
         a_seed(self)
-        at_least(self, pairs=1)
+        at_least(self, pairs=1, limit=1)
 
 
 def main(settings: IterateSettings) -> int:

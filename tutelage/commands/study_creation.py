@@ -2,6 +2,7 @@
 sample`, by sampling, or with known answers."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -77,14 +78,14 @@ def _sampled_before(settings: Init) -> Questions:
             f"{folder} has no {' and no '.join(f'{name}.jsonl' for name in missing)}: let `tutelage sample --pairs 1 "
             f"--out {folder}` write it."
         )
-    prompts = load_prompts(folder / "prompts.jsonl").records[: settings.limit]
-    prompt_ids = {prompt.id for prompt in prompts}
-    completions = [c for c in load_completions(folder / "completions.jsonl").records if c.prompt_id in prompt_ids]
+    completions = load_completions(folder / "completions.jsonl").records
     if settings.answers is not None:
         items = _sets(settings, completions, str(folder))
     else:
-        comparisons = load_comparisons(folder / "comparisons.jsonl").records
-        items = _items([c for c in comparisons if c.prompt_id in prompt_ids], settings.round)
+        items = _items(load_comparisons(folder / "comparisons.jsonl").records, settings.round)
+    items = _one_for_each_prompt(items)[: settings.limit]
+    asked = {item.prompt for item in items}
+    prompts = tuple(prompt for prompt in load_prompts(folder / "prompts.jsonl").records if prompt.id in asked)
     note = f"{folder}: {_named(items, settings)} for {counted(len(prompts), 'prompt')}"
     return Questions(prompts, _asked(completions, items), items, (note,))
 
@@ -196,6 +197,16 @@ def _items(comparisons: Iterable[Comparison], number: int) -> "tuple[Item, ...]"
     from tutelage.people import Item
 
     return tuple(Item.of(comparison, number) for comparison in comparisons)
+
+
+def _one_for_each_prompt(items: "Iterable[Item]") -> "tuple[Item, ...]":
+    """Return the items in another order: the first of every prompt, then the second of every prompt, and so on."""
+    earlier: Counter[str] = Counter()
+    order = []
+    for item in items:
+        order.append((earlier[item.prompt], item))
+        earlier[item.prompt] += 1
+    return tuple(item for _, item in sorted(order, key=lambda pair: pair[0]))
 
 
 def known_questions(source: str, pool: "Pool") -> Questions:

@@ -50,8 +50,7 @@ class MemorySettings:
 
     def check_memory(self) -> None:
         """Raise TutelageError if `tokens_at_once` is below 1."""
-        if self.tokens_at_once is not None:
-            at_least(self, tokens_at_once=1)
+        at_least(self, tokens_at_once=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,10 +27,10 @@ def require_finite(settings: object, section: str = "") -> None:
 
 
 def at_least(settings: object, **least: float) -> None:
-    """Raise TutelageError if a number is below its bound: `at_least(self, steps=1, epochs=0.0)`."""
+    """Raise TutelageError if a number is below its bound: `at_least(self, steps=1, epochs=0.0)`. None has no bound."""
     for name, bound in least.items():
         value = getattr(settings, name)
-        if not value >= bound:
+        if value is not None and not value >= bound:
             raise TutelageError(f"--{name.replace('_', '-')} is {value}; it must be at least {bound}.")
 
 

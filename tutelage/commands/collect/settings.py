@@ -53,7 +53,8 @@ class Init(CollectSettings):
     """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
     auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     limit: int | None = None
-    """Maximum number of prompts, whose pairs are --pairs each, or of questions from existing pairs."""
+    """Maximum number of questions from --from-pairs or --from-sample, which begin with one for each prompt; with
+    --prompts, of prompts."""
     round: int = 1
     """Round of the questions."""
     golds: str = ""
@@ -81,7 +82,7 @@ class Init(CollectSettings):
 
     def __post_init__(self) -> None:
         a_seed(self)
-        at_least(self, turns=1)
+        at_least(self, turns=1, pairs=1, limit=1)
         self._check_languages()
         if self.live:
             self._check_live()
@@ -95,8 +96,6 @@ class Init(CollectSettings):
             raise TutelageError("Sampling takes both --prompts and --model.")
         if self.against and not self.model:
             raise TutelageError("--against needs --model to be compared with.")
-        if self.pairs < 1:
-            raise TutelageError(f"--pairs is {self.pairs}; ask about at least one pair per prompt.")
         self._check_kind()
 
     def _check_languages(self) -> None:
@@ -244,6 +243,7 @@ class Simulate(CollectSettings):
 
     def __post_init__(self) -> None:
         a_seed(self)
+        at_least(self, raters=1, answers=1, think=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,6 +277,7 @@ class Judge(CollectSettings):
     """Maximum number of questions; the next call continues."""
 
     def __post_init__(self) -> None:
+        at_least(self, limit=1)
         if bool(self.endpoint) == bool(self.reward):
             raise TutelageError("A judge is either a model behind --endpoint or a --reward.")
         if self.endpoint and not self.model:
