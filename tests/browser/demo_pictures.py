@@ -19,13 +19,13 @@ from tutelage.report.page import write_report
 from .chromium import ARGUMENTS, find
 from .screenshots import IMAGES
 
-WIDTH, HEIGHT = 1000, 640
+WIDTH, HEIGHT = 1000, 500
 """Pixels of the report's upper part."""
 COLUMNS = 100
 
 
 def terminal(out: Path) -> str:
-    """The end of `tutelage demo` as a drawing, without fonts of another host."""
+    """The end of `tutelage demo` up to its time, as a drawing without fonts of another host."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print("[bold]$ tutelage demo[/]")
     summary = json.loads((out / "summary.json").read_text())
@@ -35,11 +35,12 @@ def terminal(out: Path) -> str:
     rich.console.Console = lambda *given, **named: console  # type: ignore[misc,assignment]
     demo.print_demo(out, summary, Path("runs/demo/report.html"))
     text = console.export_text(clear=False, styles=False)
-    lines = text[: text.index("What to do next")].count("\n")
+    lines = text[: text.index("Took ")].count("\n")
     drawing = re.sub(r"@font-face \{[^}]*\}", "", console.export_svg(title="tutelage demo"))
-    return re.sub(
-        r'viewBox="0 0 (\S+) \S+"', lambda found: f'viewBox="0 0 {found[1]} {45 + 24.4 * lines:.0f}"', drawing
-    )
+    width = float(re.findall(r'viewBox="0 0 (\S+) ', drawing)[0])
+    height = 40 + 24.4 * lines
+    size = f'width="{width}" height="{height:.0f}" viewBox="0 0 {width} {height:.0f}"'
+    return re.sub(r'viewBox="[^"]*"', size, drawing, count=1)
 
 
 def take(out: Path) -> None:
@@ -52,6 +53,7 @@ def take(out: Path) -> None:
         drawing = Path(made) / "terminal.svg"
         drawing.write_text(terminal(out), encoding="utf-8")
         page.goto(drawing.as_uri())
+        page.set_viewport_size({"width": 1300, "height": 1300})
         page.locator("svg").screenshot(path=IMAGES / "terminal.png")
         browser.close()
     for name in ("report", "terminal"):
