@@ -140,7 +140,7 @@ $(VENV)/.sentiment: $(READY)
 
 # build/pages holds the pages of docs/ and the reference. Warnings are errors: links and anchors inside the documentation are checked.
 docs: environment .docs/.ready
-	rm -rf build/docs build/pages
+	rm -rf build/docs build/pages build/doctrees
 	$(BIN)/python docs/site/generate.py build/pages
 	.docs/bin/sphinx-build --fail-on-warning --keep-going --quiet -c docs/site -d build/doctrees build/pages build/docs
 	$(if $(filter serve,$(DOCS)),.docs/bin/python -m http.server --bind 127.0.0.1 --directory build/docs 8080,@echo "build/docs/index.html")

@@ -264,3 +264,8 @@ def test_python_versions_agree():
     claimed = re.findall(r"Python :: (3\.\d+)", " ".join(project["project"]["classifiers"]))
     assert claimed == matrix["python"]
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in matrix["python"]
+
+
+def test_no_entry_of_the_changelog_stands_there_twice():
+    entries = re.findall(r"^- (.{40})", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(set(entries)) == sorted(entries)

@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import textwrap
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ INTRODUCTION = """\
 Every algorithm is a value: a `Recipe` that names its pieces. Compare two lines of the table to see how two algorithms
 differ. `tutelage recipes` prints the same table; [adding an algorithm](../howto/custom_algorithm.md) takes one file."""
 
+
+ESTIMATORS = {"k1": "x", "k2": "x² / 2", "k3": "exp(−x) − 1 + x"}
+ESTIMATES = "Estimates of the KL to the reference, with x = log π − log π_ref of a sampled token"
 
 OWN_STATE = """\
 A piece with a state has two methods, as in
@@ -95,6 +99,7 @@ def page(file: str, names: tuple[str, ...]) -> str:
         words(title),
         words(rest),
         f"## Slots\n\n{slots(names)}",
+        *estimators(rest + slots(names)),
         f"## Source\n\n```python\n{code}\n```",
         f"Run it with `{command}` {called}; change a slot with `--set`, as in `--set {EXAMPLES.get(command, USUAL)}`.",
     ]
@@ -106,7 +111,7 @@ def words(text: str) -> str:
     blocks = []
     for block in text.split("\n\n"):
         if block.startswith("    "):
-            blocks.append("```\n" + re.sub(r"^    ", "", block, flags=re.M) + "\n```")
+            blocks.append(block)
         else:
             said = re.sub(rf"\n(?!{OPENINGS})", " ", block)
             blocks.append(re.sub(rf"^({OPENINGS})", r"- **\1**", said, flags=re.M))
@@ -120,6 +125,12 @@ def slots(names: tuple[str, ...]) -> str:
         if slot != "name" and any(r[slot] for r in rows):
             lines.append(f"| {slot} | {' | '.join(r[slot] or '-' for r in rows)} |")
     return "\n".join(lines)
+
+
+def estimators(text: str) -> list[str]:
+    """The paragraph that defines the estimators of the KL in a text, if it names any."""
+    found = [f"{name} = {value}" for name, value in ESTIMATORS.items() if name in text]
+    return [f"{ESTIMATES}: {', '.join(found)} ([where the KL is applied](../explanation/kl.md))."] if found else []
 
 
 def losses() -> dict[str, Any]:
@@ -155,7 +166,7 @@ def loss_page(cls: str, words: Any) -> str:
     parts = [
         f"# {words.title}",
         told,
-        f"```\n{words.equation}\n```",
+        textwrap.indent(words.equation, "    "),
         "\n".join(points),
         "## Settings\n\n" + "\n".join(settings),
         f"## Source\n\n```python\n{bare}\n```",
@@ -175,6 +186,7 @@ def index() -> str:
         "# Algorithms",
         INTRODUCTION,
         "\n".join(lines),
+        *estimators("\n".join(lines)),
         "# Losses over pairs, without rollouts",
         "`tutelage dpo --loss NAME` trains on preferences directly.",
         "\n".join(

@@ -1,6 +1,6 @@
 """The documentation as a site: `make docs`. The pages are plain Markdown: those of docs/, which GitHub shows as well,
-and the reference, which generate.py writes. What the site adds is here: the order of the pages, and links that leave
-docs/, which lead to the repository.
+and the reference, which generate.py writes. What the site adds is here: the order of the pages, figures, formulas, and
+links that leave docs/, which lead to the repository.
 """
 
 import posixpath
@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from markdown_it import MarkdownIt
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
 sys.path.insert(0, str(Path(__file__).parent))
 from contents import CONTENTS, VISIBLE
+from formulas import typeset
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = runpy.run_path(str(ROOT / "tutelage" / "base" / "version.py"))["REPOSITORY"]
@@ -26,6 +28,8 @@ PICTURE = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 """A picture on a line of its own, with its width in per cent of the page if it is not the whole."""
+CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+INDEXED = re.compile(r"([α-ωΑ-Ω])\\?_(\w+)")
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc="(?:https?:)?//[^"]*"
     |<link\b[^>]*\brel="(?:stylesheet|preload|icon)"[^>]*\bhref="(?:https?:)?//[^"]*"
@@ -102,6 +106,18 @@ def caption_pictures(app: Sphinx, page: str, text: list[str]) -> None:
     text[0] = PICTURE.sub(figure, text[0])
 
 
+def typeset_formulas(app: Sphinx, page: str, text: list[str]) -> None:
+    """Typeset indented blocks, as HTML in the place of their lines, and the indices of Greek letters in the prose."""
+    lines = text[0].splitlines()
+    for block in reversed(MarkdownIt("commonmark").enable("table").parse(text[0])):
+        if block.type == "code_block" and block.map:
+            margin = lines[block.map[0]].removesuffix(block.content.splitlines()[0]).removesuffix("    ")
+            lines[slice(*block.map)] = [margin + typeset(block.content), ""]
+    parts = CODE.split("\n".join(lines) + "\n")
+    parts[::2] = [INDEXED.sub(r"\1<sub>\2</sub>", part) for part in parts[::2]]
+    text[0] = "".join(parts)
+
+
 def link_to_sources(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Leave out "view" and "edit this page" where the page is not a file of the repository."""
     if not (ROOT / "docs" / f"{page}.md").exists():
@@ -117,6 +133,7 @@ def look_for_other_hosts(app: Sphinx, failed: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("source-read", typeset_formulas)
     app.connect("source-read", lead_to_the_repository)
     app.connect("source-read", add_contents)
     app.connect("source-read", caption_pictures)

@@ -1,7 +1,7 @@
 """GRPO done right (Liu et al. 2025, "Understanding R1-Zero-like training", arXiv 2503.20783).
 
     Psi = score - mean of the prompt's G scores
-    maximise  sum over tokens of  min(rho Psi, clip(rho) Psi)  /  (completions x limit on tokens)
+    maximise  sum over tokens of  min(rho Psi, clip(rho) Psi)  /  (completions * limit on tokens)
 
 Differs from grpo: no division by the spread (it overweights prompts that are nearly solved or nearly hopeless), no
 division by a completion's own length (it makes wrong completions longer), no KL.

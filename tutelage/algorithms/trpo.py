@@ -1,7 +1,7 @@
 """Trust Region Policy Optimization (Schulman et al. 2015, arXiv 1502.05477) and the natural gradient (Kakade 2001).
 
     maximise  mean over tokens of  rho Psi   subject to  mean over tokens of  KL(pi_old || pi) <= delta
-    step d = sqrt(2 delta / x'Fx) x  with  F x = g  by conjugate gradient, F the Fisher matrix, used via products
+    step d = sqrt(2 delta / (x^T F x)) x  with  F x = g  by conjugate gradient, F the Fisher matrix, used via products
     trpo shortens d by 0.8 until rho Psi improves within the KL bound; natural_gradient uses d unchanged
 
 Differs from ppo: the bound applies to the whole policy after every step, at the cost of products with F.
