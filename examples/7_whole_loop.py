@@ -1,4 +1,4 @@
-"""The whole loop of RLHF through the Python API, on the embedded world: a minute or two on two cores.
+"""The whole loop of RLHF through the Python API, on the embedded world: some four minutes on one core.
 
     python examples/7_whole_loop.py runs/whole_loop
 
@@ -18,17 +18,19 @@ from tutelage.data.records import Preference
 from tutelage.data.worlds import World, gold
 from tutelage.people.simulated_raters import panel
 
-SHAPE = tt.Shape(vocabulary=1200, hidden=48, layers=2, heads=2, context=160)
-SAMPLING = tt.Sampling(temperature=0.7, max_new_tokens=48)
+SHAPE = tt.Shape(vocabulary=1600, hidden=96, layers=3, heads=3, context=160)
+SAMPLING = tt.Sampling(temperature=0.7, max_new_tokens=80)
+TOKENS, DEMONSTRATIONS = 500_000, 1500  # of the text for pretraining; for fine-tuning
+PROMPTS, HELD_OUT, RATERS, STEPS = 400, 96, 12, 20  # one rater is careless and one adversarial; steps of PPO
 
 
 def write_data(world: World, data: Path) -> None:
     """Text, demonstrations and prompts of the world, for training topics and held-out topics."""
     data.mkdir(parents=True, exist_ok=True)
-    write_jsonl(data / "corpus.jsonl", ({"text": text} for text in world.corpus(60_000)))
-    write_jsonl(data / "demonstrations.jsonl", map(to_row, world.demonstrations(300)))
-    write_jsonl(data / "prompts.jsonl", map(to_row, world.prompts("train")[:80]))
-    write_jsonl(data / "held_out.jsonl", map(to_row, world.prompts("held_out")[:32]))
+    write_jsonl(data / "corpus.jsonl", ({"text": text} for text in world.corpus(TOKENS)))
+    write_jsonl(data / "demonstrations.jsonl", map(to_row, world.demonstrations(DEMONSTRATIONS)))
+    write_jsonl(data / "prompts.jsonl", map(to_row, world.prompts("train")[:PROMPTS]))
+    write_jsonl(data / "held_out.jsonl", map(to_row, world.prompts("held_out")[:HELD_OUT]))
 
 
 def compare(sample: Path, preferences: Path) -> int:
@@ -39,7 +41,7 @@ def compare(sample: Path, preferences: Path) -> int:
     """
     prompts = {prompt.id: prompt for prompt in load_prompts(sample / "prompts.jsonl").records}
     texts = {answer.id: answer.text for answer in load_completions(sample / "completions.jsonl").records}
-    raters, dice = panel(0, 6, 0.5), Random(0)
+    raters, dice = panel(0, RATERS, 0.5), Random(0)
     decided = []
     for pair in load_comparisons(sample / "comparisons.jsonl").records:
         prompt, a, b = prompts[pair.prompt_id], texts[pair.a_id], texts[pair.b_id]
@@ -76,7 +78,7 @@ def main(out: Path) -> tt.EvaluateResult:
         resume=True,
     )
     samples = tt.sample(
-        model=sft.model, prompts=data / "prompts.jsonl", out=out / "sample", n=4, pairs=3, sampling=SAMPLING
+        model=sft.model, prompts=data / "prompts.jsonl", out=out / "sample", n=6, pairs=6, sampling=SAMPLING
     )
     print(f"{compare(samples.out, out / 'preferences.jsonl')} of {samples.pairs} pairs decided")
     reward = tt.reward(
@@ -87,12 +89,13 @@ def main(out: Path) -> tt.EvaluateResult:
         prompts=data / "prompts.jsonl",
         reward=reward.model,
         recipe="ppo",
-        set=["shaping.normalise=running", "penalty.coef=0.05"],
+        set=["shaping.normalise=running", "penalty.coef=0.05", "update.epochs=2", "update.minibatches=2"],
+        critic_lr=3e-3,
         watch={"gold/mean": gold},
-        steps=12,
-        batch_size=16,
+        steps=STEPS,
+        batch_size=48,
         sampling=SAMPLING,
-        optimiser={"lr": 1e-3},
+        optimiser={"lr": 5e-4},
         out=out / "ppo",
         resume=True,
     )
