@@ -43,7 +43,7 @@ class Package:
 
 
 PACKAGES = (
-    Package("base", "errors, version, counted nouns, sentences, extras of the package", libraries=""),
+    Package("base", "errors, version, counted nouns, sentences, concurrent calls, extras of the package", libraries=""),
     Package("base.config", "settings: frozen dataclasses, TOML, JSON and flags", libraries="tomli_w tyro"),
     Package("base.progress", "phases of the work, and their line on a terminal", libraries="rich"),
     Package(

@@ -22,6 +22,7 @@ from tutelage.commands.table import COMMANDS
 _NAMES = {
     "algorithms.recipe": ("Recipe",),
     "algorithms.registry": ("RECIPES",),
+    "base.concurrency": ("Calls",),
     "base.config.sections": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
     "base.errors": ("TutelageError",),
     "commands.export.gguf": ("export_gguf",),

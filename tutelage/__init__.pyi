@@ -8,6 +8,7 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict, Unpack, overloa
 from tutelage import train as train
 from tutelage.algorithms.recipe import Recipe as Recipe
 from tutelage.algorithms.registry import RECIPES as RECIPES
+from tutelage.base.concurrency import Calls as Calls
 from tutelage.base.config.sections import Checkpoints as Checkpoints
 from tutelage.base.config.sections import Lora as Lora
 from tutelage.base.config.sections import Model as Model

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tutelage.base import config
+from tutelage.base.concurrency import Calls
 from tutelage.base.errors import TutelageError
 from tutelage.base.functions import function_named
 from tutelage.data.formats import load_prompts
@@ -54,9 +55,9 @@ def test_every_rule_is_called_by_its_name() -> None:
         ("length(limit=many)", "limit must be a whole number, not the text 'many'"),
         ("length(limit=5, unit=pages)", "unit must be"),
         ("length(limt=5)", "did you mean 'limit'"),
-        ("length(5)", "write rule:length"),
-        ("length(limit=)", "write rule:length"),
-        ("length(limit=1+1j*x)", "write rule:length"),
+        ("length(5)", "settings of rule:length.* cannot be read"),
+        ("length(limit=)", "settings of rule:length.* cannot be read"),
+        ("length(limit=1+1j*x)", "settings of rule:length.* cannot be read"),
         ("regex(pattern='(')", "is not a regular expression"),
     ],
 )
@@ -95,6 +96,7 @@ def module(tmp_path, monkeypatch):
     [
         (["rewards_of_mine:words"], [2.0, 1.0]),
         (["rewards_of_mine:level"], [5.0, 7.0]),
+        (["rewards_of_mine:level(workers=2, timeout=20, retries=1)=2"], [10.0, 14.0]),
         (["rewards_of_mine:SOLUTION"], [1.0, 0.0]),
         (["rule:length(limit=1, unit=words)"], [-1.0, 0.0]),
         (["rule:length(limit=1, unit=words)=2", "rule:exact(column=solution, pattern='(.+)=?')=.5"], [-1.5, 0.0]),
@@ -103,6 +105,12 @@ def module(tmp_path, monkeypatch):
 )
 def test_functions_and_rewards_of_a_module_with_weights(names, scores):
     assert scores_of(make_reward(names, None, NOWHERE), TWO).tolist() == scores
+
+
+def test_a_function_has_the_calls_that_it_is_given():
+    reward = make_reward(["rewards_of_mine:words(workers=8, timeout=2.5)"], None, NOWHERE)
+    assert isinstance(reward, FunctionReward)
+    assert (reward.name, reward.calls) == ("rewards_of_mine:words", Calls(8, 2.5))
 
 
 def test_one_reward_of_weight_one_stands_alone():
@@ -137,6 +145,10 @@ def test_the_columns_that_are_read_are_known_without_loading_a_model():
         (["no_such_module:words"], "cannot be imported"),
         (["rewards_of_mine:three"], r"asks for prompts, answers, scores; it must take \(completions\), or"),
         (["rewards_of_mine:words=much"], "is not a number"),
+        (["rewards_of_mine:words(worker=8)"], "did you mean 'workers'"),
+        (["rewards_of_mine:words(workers=-8)"], "workers has to be 0 or more"),
+        (["rewards_of_mine:words(timeout=8)"], r"words\(timeout=8\): .* give workers"),
+        (["rewards_of_mine:words(workers=)"], r"words\(workers=\) cannot be read"),
         (["rewards_of_mine:words=0"], "other than 0"),
         (["rule:length(limit=1)=0"], "other than 0"),
         (["rule:exact=much"], "is not a number"),

@@ -1,12 +1,18 @@
 """What a function is called with follows from its signature; what it does wrong is told with its line."""
 
+import asyncio
 import functools
+import importlib
 import inspect
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
+from tutelage.base.concurrency import Calls
 from tutelage.base.errors import TutelageError
+from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.function import FunctionReward, argument_count
 from tutelage.rewards.reward import Completion
 
@@ -144,3 +150,84 @@ def test_a_refusal_of_the_function_itself_is_passed_on() -> None:
 def test_scores_that_are_none_are_told_with_the_functions_name() -> None:
     with pytest.raises(TutelageError, match=r"The reward function letters returned 1 score for 2 answers"):
         FunctionReward(lambda completions: [1.0], "letters")(TWO)
+
+
+MANY = [completion(f"{i}", f"p{i // 2}") for i in range(6)]
+
+
+def numbers(completions: Sequence[Completion]) -> list[float | None]:
+    return [None if one.answer == "3" else float(one.answer) for one in completions]
+
+
+async def numbers_later(completions: Sequence[Completion]) -> list[float | None]:
+    await asyncio.sleep(0)
+    return numbers(completions)
+
+
+class Later:
+    async def __call__(self, prompts: list[str], answers: list[str]) -> list[float | None]:
+        return [None if answer == "3" else float(answer) for answer in answers]
+
+
+@pytest.mark.parametrize("function", [numbers, numbers_later, Later(), functools.partial(numbers_later)])
+@pytest.mark.parametrize("calls", [Calls(), Calls(1), Calls(4, timeout=20, retries=1), Calls(100)])
+def test_the_scores_depend_neither_on_async_nor_on_the_workers(function: Callable[..., object], calls: Calls) -> None:
+    scores = FunctionReward(function, "f", calls)(MANY)
+    assert scores.nan_to_num(-1).tolist() == [0.0, 1.0, 2.0, -1.0, 4.0, 5.0]
+    assert not len(FunctionReward(function, "f", calls)([]))
+
+
+def test_a_function_computes_in_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_process.py").write_text(
+        "import os\n\ndef score(completions):\n    if completions[0].answer == '5':\n        os._exit(3)\n"
+        "    return [os.getpid() / int(one.answer) for one in completions]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    reward = FunctionReward(importlib.import_module("own_process").score, "score", Calls(1, processes=True))
+    first, second = reward([MANY[1], MANY[2]]).tolist(), reward([MANY[1]]).tolist()
+    assert first == [second[0], second[0] / 2]  # one process, kept for the next rollout
+    assert second[0] != os.getpid()
+    with pytest.raises(TutelageError, match=r"score raised ZeroDivisionError.*own_process\.py:6.*answer 2 of 2 \('0'"):
+        reward([MANY[1], MANY[0]])
+    with pytest.raises(TutelageError, match=r"score failed.* 3 for answer 2 of 2 \('5', to prompt p2\)"):
+        reward([MANY[1], MANY[5]])
+
+
+@pytest.mark.parametrize("function", [lambda completions: [], numbers_later])
+def test_functions_that_processes_cannot_call(function: Callable[..., object]) -> None:
+    with pytest.raises(TutelageError, match=r"f (cannot be imported|is async)"):
+        FunctionReward(function, "f", Calls(2, processes=True))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_fault_of_a_concurrent_call_names_the_row(asynchronous: bool) -> None:
+    def function(completions: Sequence[Completion]) -> list[float]:
+        return [lookup({str(i): 1.0 for i in range(6) if i != 4}, one.answer) for one in completions]
+
+    async def later(completions: Sequence[Completion]) -> list[float]:
+        return function(completions)
+
+    with pytest.raises(TutelageError, match=r"f raised KeyError: '4' .*answer 5 of 6 \('4', to prompt p2\), .*2 att"):
+        FunctionReward(later if asynchronous else function, "f", Calls(3, retries=1))(MANY)
+
+
+def test_a_score_beyond_its_time_out_is_refused_and_never_zero() -> None:
+    async def later(completions: Sequence[Completion]) -> list[float]:
+        await asyncio.sleep(30 if completions[0].answer == "2" else 0)
+        return [1.0]
+
+    with pytest.raises(TutelageError, match=r"f took more than 0.05 seconds for answer 3 of 6 \('2', to prompt p1\)"):
+        FunctionReward(later, "f", Calls(6, timeout=0.05))(MANY)
+
+
+def test_a_composite_reward_keeps_its_parts_under_workers() -> None:
+    whole = WeightedReward(((1.0, FunctionReward(numbers, "a")), (2.0, FunctionReward(whole_length, "b"))))
+    alone, together = FunctionReward(whole, "f").breakdown(MANY), FunctionReward(whole, "f", Calls(3)).breakdown(MANY)
+    assert alone.total.tolist() == together.total.tolist()
+    assert {name: part.nan_to_num().tolist() for name, part in alone.parts.items()} == {
+        name: part.nan_to_num().tolist() for name, part in together.parts.items()
+    }
+
+
+def whole_length(completions: Sequence[Completion]) -> list[float]:
+    return [float(len(one.answer)) for one in completions]

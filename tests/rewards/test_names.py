@@ -12,6 +12,9 @@ from tutelage.rewards.names import names_model, reward_models, split_weight
         ("runs/a:b/model=0.5", "runs/a:b/model", "0.5"),
         ("rule:format(tag=think)=2", "rule:format(tag=think)", "2"),
         ("module:function=-1", "module:function", "-1"),
+        ("a.module:function(workers=8, timeout=2.5)=-1", "a.module:function(workers=8, timeout=2.5)", "-1"),
+        ("module:function(workers=8)", "module:function(workers=8)", None),
+        ("runs/a:b(2)/model=0.5", "runs/a:b(2)/model", "0.5"),
     ],
 )
 def test_the_weight_follows_the_name(given, name, weight):

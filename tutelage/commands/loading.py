@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tutelage.base import config
+from tutelage.base.concurrency import WHOLE, Calls
+from tutelage.base.errors import TutelageError
 from tutelage.models import heads
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import ScalarModel
@@ -62,7 +64,11 @@ def _settings(model: str | Path | config.Model, device: str, engine: config.Engi
 
 
 def load_reward(
-    source: str | Path | Callable[..., object], *, policy: Policy | None = None, device: str = "auto"
+    source: str | Path | Callable[..., object],
+    *,
+    policy: Policy | None = None,
+    device: str = "auto",
+    calls: Calls = WHOLE,
 ) -> Reward:
     """Load a reward for `tutelage.train.improve`.
 
@@ -71,10 +77,14 @@ def load_reward(
             `module:function`, or the folder of a reward model.
         policy: policy whose completions a reward model scores; with the same vocabulary it reads their tokens.
         device: device of a reward model.
+        calls: concurrent calls of a function, with their time-outs and retries; a name has them as its settings,
+            `module:function(workers=64, timeout=30)`.
 
     Raises:
-        TutelageError: the reward does not exist.
+        TutelageError: the reward does not exist, or is given by its name and `calls` beside it.
     """
     if callable(source):
-        return FunctionReward(source, getattr(source, "__name__", type(source).__name__))
+        return FunctionReward(source, getattr(source, "__name__", type(source).__name__), calls)
+    if calls != WHOLE:
+        raise TutelageError(f"calls belong to a function; write the settings of {source} into its name.")
     return make_reward([str(source)], policy, config.Model(path=str(source), device=device))

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tutelage.base import config
+from tutelage.base.concurrency import Calls
 from tutelage.base.errors import TutelageError
 from tutelage.base.functions import function_named
 from tutelage.base.lazy import LazyTable
@@ -50,6 +51,8 @@ MAKERS: LazyTable[Callable[[str], Reward]] = LazyTable(
 """Functions that create a reward from the text after rule: and judge:."""
 
 _CALL = re.compile(r"(\w*)(?:\((.*)\))?", re.DOTALL)
+_FUNCTION = re.compile(r"([\w.]+:\w+)\((.*)\)", re.DOTALL)
+S = TypeVar("S")
 
 
 def rule_named(text: str) -> Reward:
@@ -63,42 +66,48 @@ def rule_named(text: str) -> Reward:
         near = get_close_matches(name.partition("(")[0], RULES, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise TutelageError(f"There is no rule {text!r}: the rules are {', '.join(RULES)}.{hint}")
-    try:
-        call = ast.parse(f"rule({match[2] or ''})", mode="eval").body
-    except SyntaxError as error:
-        raise _unreadable(text) from error
-    if not isinstance(call, ast.Call) or call.args:
-        raise _unreadable(text)
-    values = {keyword.arg or "": _value(keyword.value, text) for keyword in call.keywords}
-    try:
-        rule: Reward = config.from_mapping(RULES[name], values)
-    except TutelageError as error:
-        raise TutelageError(f"The reward rule:{text}: {error}") from error
+    rule: Reward = _settings(RULES[name], f"rule:{text}", match[2])
     return rule
 
 
-def _value(node: ast.expr, text: str) -> object:
+def _settings(cls: type[S], reward: str, text: str | None) -> S:
+    """Settings of a reward, such as `limit=200, unit=words`. Raises TutelageError for invalid ones."""
+    try:
+        call = ast.parse(f"reward({text or ''})", mode="eval").body
+    except SyntaxError as error:
+        raise _unreadable(reward) from error
+    if not isinstance(call, ast.Call) or call.args:
+        raise _unreadable(reward)
+    values = {keyword.arg or "": _value(keyword.value, reward) for keyword in call.keywords}
+    try:
+        return config.from_mapping(cls, values)
+    except TutelageError as error:
+        raise TutelageError(f"The reward {reward}: {error}") from error
+
+
+def _value(node: ast.expr, reward: str) -> object:
     """Value of a setting: a number, a quoted text, a plain word, or a bracketed list of these."""
     if isinstance(node, ast.Name):
         return {"true": True, "false": False}.get(node.id, node.id)
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(item, text) for item in node.elts]
+        return [_value(item, reward) for item in node.elts]
     try:
         return ast.literal_eval(node)
     except ValueError as error:
-        raise _unreadable(text) from error
+        raise _unreadable(reward) from error
 
 
-def _unreadable(text: str) -> TutelageError:
+def _unreadable(reward: str) -> TutelageError:
     return TutelageError(
-        f"The settings of rule:{text} cannot be read: write rule:length(limit=200, unit=words), with "
-        "quotation marks around texts that are not plain words, as in rule:regex(pattern='[A-D]')."
+        f"The settings of {reward} cannot be read: write them as in rule:length(limit=200, unit=words) or "
+        "my_rewards:correct(workers=64), with quotation marks around texts that are not plain words, as in "
+        "rule:regex(pattern='[A-D]')."
     )
 
 
 def make_reward(names: Sequence[str], policy: Policy | None, model: config.Model) -> Reward:
     """Create a reward from names: folders of reward models, `module:function`, `rule:name` or `judge:file`, each with
-    an optional `=weight`.
+    an optional `=weight`; functions and rules may have settings in parentheses.
 
     Reward models with the vocabulary of `policy` read sampled tokens, others the text of the completions.
     """
@@ -150,7 +159,11 @@ def _without_model(name: str) -> Reward | None:
     if names_model(name):
         return None
     kind, _, rest = name.partition(":")
-    return MAKERS[kind](rest) if kind in MAKERS else FunctionReward(function_named(name), name)
+    if kind in MAKERS:
+        return MAKERS[kind](rest)
+    match = _FUNCTION.fullmatch(name)
+    function, settings = (match[1], match[2]) if match else (name, None)
+    return FunctionReward(function_named(function), function, _settings(Calls, name, settings))
 
 
 def require_columns(names: Sequence[str], prompts: LoadedRecords[Any]) -> None:

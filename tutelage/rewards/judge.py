@@ -7,7 +7,6 @@ a Swiss tournament.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, groupby
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from tutelage.base import config
+from tutelage.base.concurrency import mapped
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import AT_ONCE, KEY, Endpoint, PaidEndpoint, Prices, Usage
 from tutelage.data.llm_judge import (
@@ -121,9 +121,8 @@ class JudgeReward:
         expected = f"rating from {self.lowest:g} to {self.highest:g} such as [[{self.highest:g}]]"
         requests = [self._request(one) for one in completions]
         distinct = list(dict.fromkeys(requests))
-        with ThreadPoolExecutor(self.at_once) as pool:
-            ratings = pool.map(lambda request: self.endpoint.ask(request, read, expected), distinct)
-            by_request = dict(zip(distinct, ratings, strict=True))
+        ratings = mapped(lambda request: self.endpoint.ask(request, read, expected), distinct, self.at_once)
+        by_request = dict(zip(distinct, ratings, strict=True))
         return [by_request[request] for request in requests]
 
     def _request(self, one: Completion) -> str:
@@ -171,15 +170,13 @@ class PairwiseJudgeReward:
                 "A judge that compares completions needs at least two adjacent ones per prompt; to score single "
                 "completions, use a judge that rates."
             )
-        with ThreadPoolExecutor(self.at_once) as pool:
-            scored = self._tournaments(groups, pool)
-        return [score for scores in scored for score in scores]
+        return [score for scores in self._tournaments(groups) for score in scores]
 
     def opinions(self, messages: Messages, first: str, second: str) -> BothOrders:
         """Opinions of the judge on two responses to a conversation, in both orders."""
         return in_both_orders(self.compare, messages, first, second)
 
-    def _tournaments(self, groups: Sequence[list[Completion]], pool: ThreadPoolExecutor) -> list[list[float]]:
+    def _tournaments(self, groups: Sequence[list[Completion]]) -> list[list[float]]:
         """Scores of each group. The rounds of all groups are played in parallel."""
         players = [list({one.answer: one for one in reversed(group)}.values())[::-1] for group in groups]
         played: list[list[PairResult]] = [[] for _ in groups]
@@ -188,7 +185,7 @@ class PairwiseJudgeReward:
             pairs = [(group, pair) for group, round_ in enumerate(rounds) for pair in round_]
             if not pairs:
                 return [_shares(group, each, past) for group, each, past in zip(groups, players, played, strict=True)]
-            results = pool.map(lambda item: self._result(players[item[0]], *item[1]), pairs)
+            results = mapped(lambda item: self._result(players[item[0]], *item[1]), pairs, self.at_once)
             for (group, _), result in zip(pairs, results, strict=True):
                 played[group].append(result)
 

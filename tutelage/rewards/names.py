@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from tutelage.base.errors import TutelageError
 
-_SPEC = re.compile(r"(rule:\w*(?:\(.*\))?|[^=]*)(?:=(.*))?", re.DOTALL)
-"""A reward and its weight; the settings of a rule may also contain =."""
+_SPEC = re.compile(r"([\w.]+:\w*(?:\(.*\))?|[^=]*)(?:=(.*))?", re.DOTALL)
+"""A reward and its weight; the settings of a rule or function may also contain =."""
 
 
 def split_weight(given: str) -> tuple[str, str | None]:

@@ -58,7 +58,7 @@ def limited(function: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
 
     Raises LimitExceeded beyond `SECONDS` or `BYTES`, and the errors of the function.
     """
-    return _worker.computed(function, arguments)
+    return _worker.computed(function, arguments, SECONDS)
 
 
 def answered(rule: str, answer: str, compute: Callable[[], R]) -> R | None:
@@ -80,16 +80,18 @@ def exceeded(rule: str) -> int:
     return _exceeded[rule]
 
 
-class _Worker:
-    """Worker process, which computes one function at a time."""
+class Worker:
+    """Worker process, which computes one function at a time, within `memory` bytes; 0 for no limit."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: int = 0) -> None:
+        self._memory = memory
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._turn = threading.Lock()
 
-    def computed(self, function: Callable[..., R], arguments: tuple[object, ...]) -> R:
-        request = pickle.dumps((function, arguments, SECONDS))
+    def computed(self, function: Callable[..., R], arguments: tuple[object, ...], seconds: float = 0.0) -> R:
+        """Result of `function(*arguments)`, within `seconds` of CPU time; 0 for no limit. Raises its errors."""
+        request = pickle.dumps((function, arguments, seconds))
         with self._turn:
             process = self._started()
             assert process.stdin is not None
@@ -100,11 +102,11 @@ class _Worker:
                 succeeded, value = pickle.load(process.stdout)
             except (BrokenPipeError, EOFError) as error:
                 status = self._end()
-                if -status in _ENDED:
+                if seconds and -status in _ENDED:
                     raise LimitExceeded(
                         f"A text takes more than {SECONDS:g} seconds or {BYTES // 2**20} MiB to read."
                     ) from error
-                raise RuntimeError(f"the process in which rules compute ended with status {status}") from error
+                raise RuntimeError(f"the worker process ended with status {status}") from error
             except BaseException:  # interrupted: the pending result would be taken for that of the next request
                 self._end(kill=True)
                 raise
@@ -118,7 +120,7 @@ class _Worker:
             self._owner = os.getpid()
             # Without the terminal's signals: it ends with the pipe, after a graceful stop of the run.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", "from tutelage.rewards.sandbox import serve; serve()"],
+                [sys.executable, "-P", "-c", f"from tutelage.rewards.sandbox import serve; serve({self._memory})"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -137,18 +139,24 @@ class _Worker:
             process.communicate()
         return process.wait()
 
+    def kill(self) -> None:
+        """Kill the process; the computation in it ends with an error."""
+        process = self._process
+        if process is not None and self._owner == os.getpid():
+            process.kill()
+
     def close(self) -> None:
         """Stop the process, if it belongs to this one."""
         if self._owner == os.getpid():
             self._end(kill=True)
 
 
-_worker = _Worker()
+_worker = Worker(BYTES)
 atexit.register(_worker.close)
 
 
-def serve() -> None:
-    """Main loop of the worker: read functions with arguments and write results until the input ends."""
+def serve(memory: int) -> None:
+    """Main loop of a worker: read functions with arguments and write results until the input ends."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of libraries is not a result
     logging.disable()
@@ -159,7 +167,8 @@ def serve() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+        if memory:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     with suppress(EOFError, BrokenPipeError):
         while True:
             function, arguments, seconds = pickle.load(requests)

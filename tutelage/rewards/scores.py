@@ -95,11 +95,15 @@ def _number(value: object) -> float | None:
         return float("inf")
 
 
-def _no_score(value: object, row: int, completions: Sequence[Completion], name: str) -> TutelageError:
+def row_named(row: int, completions: Sequence[Completion]) -> str:
+    """A completion in messages: its number, the beginning of its text, and its prompt."""
     one = completions[row]
+    return f"answer {row + 1} of {len(completions)} ({one.answer[:SHOWN]!r}, to prompt {one.prompt_id})"
+
+
+def _no_score(value: object, row: int, completions: Sequence[Completion], name: str) -> TutelageError:
     return TutelageError(
-        f"The {name} returned {repr(value)[:SHOWN]} for answer {row + 1} of {len(completions)} "
-        f"({one.answer[:SHOWN]!r}, to prompt {one.prompt_id}); it must be a finite number."
+        f"The {name} returned {repr(value)[:SHOWN]} for {row_named(row, completions)}; it must be a finite number."
         + (" None means that the reward does not apply, which only improve and evaluate take." if value is None else "")
     )
 
