@@ -17,6 +17,7 @@ from tutelage.base.config.sections import Sampling as Sampling
 from tutelage.base.config.sections import Shape as Shape
 from tutelage.base.errors import TutelageError as TutelageError
 from tutelage.base.version import __version__ as __version__
+from tutelage.commands.compare.settings import CompareSettings as CompareSettings
 from tutelage.commands.distill.settings import DistillSettings as DistillSettings
 from tutelage.commands.dpo.settings import DpoSettings as DpoSettings
 from tutelage.commands.evaluate.run import EvaluateResult as EvaluateResult
@@ -52,6 +53,7 @@ from tutelage.data.formats import load_preferences as load_preferences
 from tutelage.data.formats import load_prompts as load_prompts
 from tutelage.people.programs.client import StudyClient as StudyClient
 from tutelage.people.programs.signatures import verify_webhook as verify_webhook
+from tutelage.report.comparison import Comparison as Comparison
 from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.serving.policy_server import PolicyServer
 from tutelage.train.run.loop import Training
@@ -448,6 +450,16 @@ class _Evaluate(TypedDict, total=False):
 def evaluate(settings: EvaluateSettings, /) -> EvaluateResult: ...
 @overload
 def evaluate(**settings: Unpack[_Evaluate]) -> EvaluateResult: ...
+
+class _Compare(TypedDict, total=False):
+    runs: Required[tuple[Path, ...]]
+    out: Path | None
+    json: bool
+
+@overload
+def compare(settings: CompareSettings, /) -> Comparison: ...
+@overload
+def compare(**settings: Unpack[_Compare]) -> Comparison: ...
 
 class _Serve(TypedDict, total=False):
     model: Required[Model | str | Path]

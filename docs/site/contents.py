@@ -13,6 +13,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "howto/custom_reward",
             "howto/agents",
             "howto/custom_algorithm",
+            "howto/compare_runs",
             "distillation",
             "python",
             "howto/several_gpus",

@@ -28,7 +28,7 @@ def test_the_flags_are_those_of_the_help(known, words, capsys):
     names = {flag.names[0] for flag in known[tuple(words.split())]}
     assert shown <= names
     short = {"--model", "--dtype", "--device", "--engine"}
-    assert names - shown <= short | {"--config", "--processes"}
+    assert names - shown <= short | {"--config", "--processes", "--seeds"}
 
 
 def test_every_command_and_command_is_known(known):

@@ -25,7 +25,7 @@ STARTS = (
     ("-m", "tutelage"),
 )
 """What stands before the name of a command, the last of it inside torchrun's or sbatch's own."""
-COMMON = ("--help", "--config", "--processes", "--dry-run")
+COMMON = ("--help", "--config", "--processes", "--seeds", "--dry-run")
 """Flags that are no settings of a single command."""
 
 

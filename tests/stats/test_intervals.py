@@ -1,9 +1,13 @@
+import random
+
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest, ttest_1samp
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.intervals import cluster_weights, ratio_interval, wilson
+from tutelage.stats.intervals import Mean, cluster_weights, mean_interval, ratio_interval, wilson
 from tutelage.stats.win_rates import win_rate
 
 
@@ -97,3 +101,25 @@ def test_cluster_weights_draw_whole_clusters():
         assert weight[2] == weight[4] == weight[5]
         assert weight[[0, 2, 3]].sum() == 3
     assert np.mean(drawn) == pytest.approx(1.0, abs=0.05)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=30), st.randoms())
+def test_a_mean_is_that_of_the_t_test_in_any_order(values: list[float], dice: random.Random) -> None:
+    mean = mean_interval(values)
+    again = mean_interval(dice.sample(values, len(values)))
+    assert again == mean
+    assert mean.value is not None
+    assert mean.low is not None
+    assert mean.high is not None
+    assert mean.low <= mean.value <= mean.high
+    if np.ptp(values) > 1e-6:
+        expected = ttest_1samp(values, 0.0)
+        assert mean.p == pytest.approx(expected.pvalue, abs=1e-9)
+        assert (mean.low, mean.high) == pytest.approx(tuple(expected.confidence_interval()), rel=1e-6, abs=1e-9)
+
+
+def test_a_mean_without_spread_or_values() -> None:
+    assert mean_interval([]) == Mean(None, None, None, None, 0)
+    assert mean_interval([2.0]) == Mean(2.0, None, None, None, 1)
+    assert mean_interval([0.0, 0.0]) == Mean(0.0, 0.0, 0.0, 1.0, 2)
+    assert mean_interval([2.0, 2.0]) == Mean(2.0, 2.0, 2.0, 0.0, 2)

@@ -52,9 +52,11 @@ def commands() -> Commands:
     from tutelage.base.config.flags import Flag, flags_of
 
     parallel = {command.name for command in COMMANDS if command.parallel}
+    training = {command.name for command in COMMANDS if command.trains}
     return {
         command: list(map(_with_values, _merged(map(flags_of, settings))))
         + ([Flag(("--processes",))] if command[0] in parallel else [])
+        + ([Flag(("--seeds",))] if command[0] in training else [])
         for command, settings in settings_by_command().items()
     }
 

@@ -181,6 +181,7 @@ def overview() -> str:
         "tutelage COMMAND --help         the command's settings, with their defaults",
         "tutelage COMMAND --config F     settings from a TOML file, or from the config.json of a run; flags win",
         "tutelage COMMAND --processes N  share the work among N processes of this machine",
+        "tutelage COMMAND --seeds N      train with N seeds, and compare the runs",
         "tutelage COMMAND ... --dry-run  plan a training run: memory, time, cost (see tutelage plan)",
         "tutelage completion SHELL       completion script for bash, zsh or fish",
         "tutelage --version              the version",
@@ -206,6 +207,7 @@ def _dispatch(words: list[str]) -> int:
     names, name = [command.name for command in table.COMMANDS], ALIASES.get(words[0], words[0])
     if name not in names:
         raise TutelageError(_unknown("There is no command", name, names))
+    seeds, words = processes.count_of(words, "seeds") if table.find(name).trains else (1, words)
     if DRY_RUN in words:
         _, own = processes.processes_of(words)
         words, name = ["plan", name, *(word for word in own[1:] if word != DRY_RUN)], "plan"
@@ -215,6 +217,10 @@ def _dispatch(words: list[str]) -> int:
         note_old_name(f"the command {words[0]}", name)
     count, own = processes.processes_of(words)
     command = table.find(name)
+    if seeds > 1:
+        from tutelage.commands.compare.seeds import train_seeds
+
+        return train_seeds(command, own, seeds, lambda each: _dispatch([*each, "--processes", str(count)]))
     if (count > 1 or processes.world_size() > 1) and not command.parallel:
         parallel = ", ".join(each.name for each in table.COMMANDS if each.parallel)
         raise TutelageError(f"{name} runs in one process. With --processes, or under torchrun, run {parallel}.")

@@ -299,6 +299,13 @@ COMMANDS = (
         examples=("runs/ppo",),
     ),
     Command(
+        name="compare",
+        group="Evaluate and inspect",
+        help="runs side by side: curves, settings, figures, paired tests",
+        examples=("runs/ppo runs/grpo", "runs/evaluation-a runs/evaluation-b --out comparison.html"),
+        result="Comparison",
+    ),
+    Command(
         name="push",
         group="Evaluate and inspect",
         help="upload the model of a run with its card to the hub",

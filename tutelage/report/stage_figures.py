@@ -291,8 +291,12 @@ def figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
 
 def further_figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
     """Figures for the other metrics of a run, which `figures` does not show."""
-    panels = [item for item in FIGURES.get(kind, ()) if isinstance(item, Panel)]
-    return tuple(filter(None, (figure(panel, run) for panel in further(run, panels))))
+    return tuple(filter(None, (figure(panel, run) for panel in further(run, panels_of(kind)))))
+
+
+def panels_of(kind: str) -> tuple[Panel, ...]:
+    """The panels of a kind of stage; none for a kind without any."""
+    return tuple(item for item in FIGURES.get(kind, ()) if isinstance(item, Panel))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Intervals for shares and ratios: Wilson's for quick display, the cluster bootstrap for reported results."""
+"""Intervals for shares and ratios (Wilson's for display, the cluster bootstrap for reported results) and means."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -20,6 +20,37 @@ class Interval:
     value: float | None
     low: float | None
     high: float | None
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean of `n` values with its interval, and the two-sided p-value of a mean of 0. Interval and p are None for a
+    single value, all but `n` without values."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    n: int
+
+
+def mean_interval(values: Sequence[float], level: float = 0.95) -> Mean:
+    """The mean of independent values with Student's interval and test: x̄ ± t s / √n, t with n − 1 degrees of freedom.
+
+    For the differences of two models on the same prompts, this is the paired t-test. Without any spread the interval is
+    the mean itself, and p is 1 for a mean of 0, else 0. The order of the values does not matter.
+    """
+    n = len(values)
+    if n < 2:
+        return Mean(float(values[0]) if n else None, None, None, None, n)
+    mean = math.fsum(values) / n
+    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    if error <= 1e-12 * abs(mean):
+        return Mean(mean, mean, mean, float(mean == 0), n)
+    from scipy.stats import t
+
+    half = float(t.ppf((1 + level) / 2, n - 1)) * error
+    return Mean(mean, mean - half, mean + half, float(2 * t.sf(abs(mean) / error, n - 1)), n)
 
 
 def normal_quantile(level: float) -> float:

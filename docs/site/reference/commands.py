@@ -21,7 +21,8 @@ COMMON = """\
 Every command takes `--help`, which prints its settings, and `--config FILE`, which reads them from a TOML file or
 from the `config.json` of a run; flags take precedence. Commands marked ∥ take `--processes N`, which distributes the
 work over N processes of this machine ([several GPUs](../../howto/several_gpus.md)). Commands that train take
-`--dry-run`, which prints [the plan](../../scale.md) of the run instead of running it. `--model`, `--dtype`,
+`--dry-run`, which prints [the plan](../../scale.md) of the run instead of running it, and `--seeds N`, which trains
+with N seeds and compares the runs ([comparing runs](../../howto/compare_runs.md)). `--model`, `--dtype`,
 `--device` and `--engine` are short for `--model.path`, `--model.dtype`, `--model.device` and `--model.engine`.
 
 A flag with several values takes them separated by spaces: `--reward a b`. A switch has two flags, `--quiet` and

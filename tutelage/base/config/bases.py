@@ -10,6 +10,12 @@ from tutelage.base.errors import TutelageError
 
 COLOCATED = "vllm"
 """Value of --rollouts for vLLM in this process."""
+INCIDENTAL = (
+    *("out", "resume", "quiet", "trackers", "checkpoints", "profile"),
+    *("engine", "model.engine", "rollouts", "sync", "sync_folder"),
+    *("activation_checkpointing", "shard", "tokens_at_once"),
+)
+"""Settings that do not affect the computation; they may change on resumption."""
 SyncName = Literal["lora", "disk", "nccl"]
 """How servers receive new weights: as an adapter, as a whole model in a folder, or from GPU to GPU."""
 

@@ -137,15 +137,20 @@ def launch(processes: int, words: Sequence[str]) -> int:
 
 
 def processes_of(words: Sequence[str]) -> tuple[int, list[str]]:
-    """The value of `--processes` (default 1) and the other words. Raises TutelageError where it is no number."""
+    """The value of `--processes` and the other words; see `count_of`."""
+    return count_of(words, "processes")
+
+
+def count_of(words: Sequence[str], what: str) -> tuple[int, list[str]]:
+    """The value of the flag `--what` (default 1) and the other words. Raises TutelageError where it is no number."""
     rest, count = [], "1"
     remaining = iter(words)
     for word in remaining:
         name, equals, value = word.partition("=")
-        if name == "--processes":
+        if name == f"--{what}":
             count = value if equals else next(remaining, "")
         else:
             rest.append(word)
     if not count.isdecimal() or int(count) < 1:
-        raise TutelageError(f"--processes is {count!r}: give the number of processes, 1 or more.")
+        raise TutelageError(f"--{what} is {count!r}: give the number of {what}, 1 or more.")
     return int(count), rest

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from tutelage.base.config import difference, to_mapping, with_defaults
+from tutelage.base.config.bases import INCIDENTAL
 from tutelage.base.config.files import RUN_FORMAT, read_mapping, write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.version import __version__
@@ -34,13 +35,6 @@ from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.train.run.checkpoints import CheckpointFolder, step_of
 from tutelage.train.run.json_lines import JsonLines, json_text, keep_until, read_lines
 from tutelage.train.run.trackers import SEEN, WRITTEN, Past, Tracker
-
-INCIDENTAL = (
-    *("out", "resume", "quiet", "trackers", "checkpoints", "profile"),
-    *("engine", "model.engine", "rollouts", "sync", "sync_folder"),
-    *("activation_checkpointing", "shard", "tokens_at_once"),
-)
-"""Settings that do not affect the computation; they may change on resumption."""
 
 
 class Run:
