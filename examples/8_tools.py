@@ -101,7 +101,9 @@ def main(out: Path) -> tuple[float, float]:
     rows = [demonstration(*dice.choice(questions), dice) for _ in range(1500)]
     prompts = [{"prompt": f"{count} {item}", "total": count * PRICES[item]} for count, item in questions]
     model = new_model([json.dumps(row) for row in rows], out / "model")
-    sft = tt.sft(model=model, data=rows, answers="every", out=out / "sft", epochs=8, batch_size=16, optimiser={"lr": 3e-3})
+    sft = tt.sft(
+        model=model, data=rows, answers="every", out=out / "sft", epochs=8, batch_size=16, optimiser={"lr": 3e-3}
+    )
     run = tt.improve(
         model=sft.model,
         prompts=prompts,
