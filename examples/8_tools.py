@@ -2,10 +2,9 @@
 
     python examples/8_tools.py runs/tools
 
-The task: what do 3 figs cost? Prices are only in the tool `price`, products only in the tool `times`, so an answer takes
-three turns: two calls, and the number. Demonstrations show how, but seven in ten guess a number at once, and a policy
-that imitates them does so too. PPO on episodes, whose only reward is a right answer, changes that. Some two minutes on
-two cores.
+The task: what do 3 figs cost? Prices are only in the tool `price`, products only in the tool `times`, so a sure answer
+takes three turns: two calls, and the number. Demonstrations show how, but seven in ten guess a number at once, and a
+policy that imitates them does so too. GRPO on episodes, whose only reward is a right answer, changes that.
 """
 
 import json

@@ -209,7 +209,11 @@ class _Improve(TypedDict, total=False):
     sample_every: int
     model: Required[Model | str | Path]
     prompts: Required[str | Path]
-    reward: Required[_Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]]
+    reward: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
+    environment: str | Path
+    tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
+    turns: int
+    environment_timeout: float
     recipe: str | Recipe
     set: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     sampling: Sampling | Mapping[str, object]
