@@ -437,6 +437,7 @@ class _Evaluate(TypedDict, total=False):
     out: Required[str | Path]
     against: str | Path
     reward: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
+    reward_bench: str | Path
     base: str | Path
     text: str | Path
     names: Sequence[str]

@@ -348,9 +348,9 @@ def _curve(name: str, group: Sequence[_Run], metric: str, *, noisy: bool) -> Var
         smoothed = smooth(values) if noisy and len(steps) >= AVERAGED else values
         columns.append(dict(zip(steps, smoothed, strict=True)))
     steps = tuple(step for step in columns[0] if all(step in own for own in columns))
-    values = [sorted(own[step] for own in columns) for step in steps]
-    mean = tuple(math.fsum(own) / len(own) for own in values)
-    return VariantCurve(name, steps, mean, tuple(min(own) for own in values), tuple(max(own) for own in values))
+    seeds = [sorted(own[step] for own in columns) for step in steps]
+    mean = tuple(math.fsum(own) / len(own) for own in seeds)
+    return VariantCurve(name, steps, mean, tuple(min(own) for own in seeds), tuple(max(own) for own in seeds))
 
 
 def _finite(value: object) -> object:

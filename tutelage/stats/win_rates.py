@@ -55,14 +55,19 @@ def check_outcomes(outcome: Floats) -> None:
         )
 
 
+def outcomes(first: Sequence[float], second: Sequence[float]) -> Floats:
+    """Outcome of each comparison of two scores: 1 if the first is higher, 0 if the second is, .5 for a tie."""
+    a, b = np.asarray(first, float), np.asarray(second, float)
+    return np.select((a > b, a < b, a == b), (1.0, 0.0, 0.5), np.nan)  # nan is no tie: refused by check_outcomes
+
+
 def scored_win_rate(first: Sequence[float], second: Sequence[float], prompts: Sequence[str]) -> dict[str, Any]:
     """The share of prompts on which the first model's completion scores higher than the second's; ties count half.
 
     The interval resamples whole prompts. Completions are scored individually, so their order does not matter. Keys:
     win_rate, win_rate_ci, wins, ties, losses, n, prompts.
     """
-    a, b = np.asarray(first, float), np.asarray(second, float)
-    outcome = np.select((a > b, a < b, a == b), (1.0, 0.0, 0.5), np.nan)  # nan is no tie: refused by check_outcomes
+    outcome = outcomes(first, second)
     rate = win_rate(outcome, prompts)
     return {
         "win_rate": rate.value,

@@ -4,13 +4,17 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
+from tutelage.commands.evaluate import reward_benchmark
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.evaluate.summary import Side, answer_rows, table
 from tutelage.commands.generators import fixed_generator
@@ -37,7 +41,7 @@ from tutelage.rollout.generator import Generator
 from tutelage.rollout.inference.completion_records import SampledBatch, sample_completions
 from tutelage.rollout.local import LocalGenerator
 from tutelage.stats.text import distinct, lengths, repetition, rouge
-from tutelage.stats.win_rates import scored_win_rate
+from tutelage.stats.win_rates import length_controlled_win_rate, outcomes, scored_win_rate
 from tutelage.train.supervised.batches import encode_demonstrations
 
 if TYPE_CHECKING:
@@ -94,6 +98,8 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
     if settings.text:  # fail on an unreadable file before sampling
         announce(load_demonstrations(settings.text))
     ranks = join()
+    if settings.reward_bench:
+        return _benchmark(settings, ranks)
     policy = _load(settings.model.path, settings)
     other = _load(settings.against, settings) if settings.against else None
     policies = [policy] if other is None else [other, policy]
@@ -103,6 +109,13 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
         sides = [Side(name, None, {}, {}) for name in settings.names[-len(policies) :]]
     tasks = ranks.shared(lambda: [harness.run_tasks(one, settings) for one in policies]) if settings.tasks else []
     return ranks.shared(lambda: _write(settings, prompts, sides, tasks))
+
+
+def _benchmark(settings: EvaluateSettings, ranks: Ranks) -> EvaluateResult:
+    """Measure the reward that `settings.model` names, and the further ones, on a benchmark."""
+    rows = reward_benchmark.load_rows(settings)
+    rewards = _rewards(replace(settings, reward=(settings.model.path, *settings.reward)), None, ranks)
+    return EvaluateResult(settings.out, reward_benchmark.measure_rewards(settings, rows, rewards, ranks))
 
 
 def _prompts(settings: EvaluateSettings) -> list[Prompt]:
@@ -169,13 +182,22 @@ def _sides(
 def _win_rates(model: Side, against: Side) -> dict[str, Any]:
     assert model.answered is not None
     ids = [prompt.id for prompt in model.answered.prompts]
+    extra = (_lengths(model) - _lengths(against)).tolist()
     rates = {}
     for name, own in model.scores.items():
-        rows = zip(own, against.scores[name], ids, strict=True)
-        compared = [(a, b, prompt) for a, b, prompt in rows if a is not None and b is not None]
+        rows = zip(own, against.scores[name], ids, extra, strict=True)
+        compared = [row for row in rows if row[0] is not None and row[1] is not None]
         if compared:
-            rates[name] = scored_win_rate(*zip(*compared, strict=True))
+            first, second, prompts, longer = zip(*compared, strict=True)
+            control = length_controlled_win_rate(outcomes(first, second), np.array(longer, float), prompts)
+            rates[name] = scored_win_rate(first, second, prompts) | {"length_controlled": asdict(control)}
     return rates
+
+
+def _lengths(side: Side) -> Tensor:
+    """Tokens of each completion."""
+    assert side.answered is not None
+    return side.answered.rollout.mask.sum(1)
 
 
 def _load(path: str, settings: EvaluateSettings) -> Policy:
@@ -188,7 +210,7 @@ def _named(settings: EvaluateSettings) -> list[tuple[str, str]]:
     return [(match[1], match[2]) if match else ("", reward) for match, reward in matches]
 
 
-def _rewards(settings: EvaluateSettings, policy: Policy, ranks: Ranks) -> dict[str, Reward]:
+def _rewards(settings: EvaluateSettings, policy: Policy | None, ranks: Ranks) -> dict[str, Reward]:
     rewards: dict[str, Reward] = {}
     for own_name, source in _named(settings):
         reward = make_reward([source], policy, settings.model)

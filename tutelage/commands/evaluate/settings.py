@@ -1,5 +1,6 @@
 """Settings of an evaluation."""
 
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
@@ -40,6 +41,9 @@ class EvaluateSettings(AnswerServers):
     reward: tuple[str, ...] = ()
     """Rewards of the completions: reward-model folders, module:function, rule:name or judge:file, each with an optional
     name= before it."""
+    reward_bench: str = ""
+    """Benchmark of rewards in the format of RewardBench 2: a file or hub data set. It measures the reward --model, the
+    folder of a reward model or another reward such as judge:FILE, and those of --reward."""
     base: str = ""
     """Model under which to measure the perplexity of the completions."""
     text: str = ""
@@ -64,15 +68,27 @@ class EvaluateSettings(AnswerServers):
         at_least(self, n=1, limit=0)
         if self.task_shots is not None:
             at_least(self, task_shots=0)
+        if self.reward_bench:
+            self._check_benchmark()
+            return
         if not self.prompts and not self.tasks:
-            raise TutelageError("evaluate needs --prompts, --tasks, or both.")
+            raise TutelageError("evaluate needs --prompts, --tasks, or both; or --reward-bench.")
         for is_set, names, flag in ((self.prompts, ABOUT_PROMPTS, "prompts"), (self.tasks, ABOUT_TASKS, "tasks")):
             for name in () if is_set else self._changed(names):
                 raise TutelageError(
                     f"--{name.replace('_', '-')} has no effect without --{flag}: give --{flag} too, or omit it."
                 )
 
-    def _changed(self, names: tuple[str, ...]) -> list[str]:
+    def _check_benchmark(self) -> None:
+        """Refuse settings that are not about a benchmark of rewards."""
+        others = ("prompts", "tasks", "against", "text", *ABOUT_TASKS, *ABOUT_PROMPTS)
+        for name in self._changed([each for each in others if each != "reward"]):
+            raise TutelageError(
+                f"--{name.replace('_', '-')} is not about a benchmark of rewards: omit it, or evaluate without "
+                "--reward-bench."
+            )
+
+    def _changed(self, names: Sequence[str]) -> list[str]:
         """Return the names of settings that differ from their defaults."""
         defaults = {
             one.name: one.default_factory() if one.default_factory is not MISSING else one.default
