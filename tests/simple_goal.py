@@ -14,6 +14,12 @@ def low_tokens(completions):
     return share_of_low(rows_of(completions))
 
 
+async def two_turns(row, episode):
+    """An environment of two turns, which pays for the length of the second."""
+    await episode.chat()
+    return len((await episode.chat({"role": "user", "content": "more"})).content) / 10
+
+
 def share_of_low(rows):
     """The same of rows. Float[B]"""
     return ((rows.response < HALF) & rows.mask).sum(1) / rows.mask.sum(1).clamp(min=1)

@@ -155,6 +155,17 @@ def test_a_command_that_trains(tiny_model, worlds, data, tmp_path, command):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
+def test_episodes(tiny_model, worlds, data, tmp_path):
+    """Turns of every episode are those of one process, whichever rank plays it."""
+    given = settings_of("improve", tiny_model("qwen3"), data)
+    sampling = {"max_new_tokens": 6, "stop": list("aeioutnsr .")}
+    given |= {"environment": "simple_goal:two_turns", "turns": 2, "sampling": sampling}
+    run("improve", given | {"out": tmp_path / "alone"})
+    worlds(2).run(run, "improve", given | {"out": tmp_path / "shared"})
+    assert_same_run(tmp_path / "alone", tmp_path / "shared")
+    assert figures_of(tmp_path / "alone")[0]["turns/mean"] > 1
+
+
 @pytest.mark.parametrize("command", long_except(["sft", "reward", "improve"], TRAINING))
 def test_a_command_that_trains_in_shards(tiny_model, worlds, data, reward_model, tmp_path, command):
     """One row more than a rank has passes, so that the last passes of a step are without rows on some ranks.
