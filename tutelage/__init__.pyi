@@ -186,6 +186,10 @@ def prepare_reward(settings: RewardSettings, /) -> AbstractContextManager[Traini
 def prepare_reward(**settings: Unpack[_Reward]) -> AbstractContextManager[Training[RewardResult]]: ...
 
 class _Improve(TypedDict, total=False):
+    environment: str | Path
+    tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
+    turns: int
+    environment_timeout: float
     trust: str | Path
     trust_study: str | Path
     trust_anyway: bool
@@ -210,10 +214,6 @@ class _Improve(TypedDict, total=False):
     model: Required[Model | str | Path]
     prompts: Required[str | Path]
     reward: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
-    environment: str | Path
-    tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
-    turns: int
-    environment_timeout: float
     recipe: str | Recipe
     set: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     sampling: Sampling | Mapping[str, object]
@@ -427,6 +427,10 @@ def raters(settings: RatersSettings, /) -> RatersResult: ...
 def raters(**settings: Unpack[_Raters]) -> RatersResult: ...
 
 class _Evaluate(TypedDict, total=False):
+    environment: str | Path
+    tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
+    turns: int
+    environment_timeout: float
     rollouts: str | Path
     model: Required[Model | str | Path]
     prompts: str | Path

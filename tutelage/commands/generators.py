@@ -1,13 +1,15 @@
 """Generators of completions: the policy or vLLM in this process, or servers."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tutelage.base import config
-from tutelage.base.config.bases import COLOCATED, RolloutServers
+from tutelage.base.config.bases import COLOCATED, EpisodeSettings, RolloutServers
 from tutelage.base.errors import TutelageError
+from tutelage.base.functions import function_named
 from tutelage.commands.runs import remark
+from tutelage.data.records import Prompt
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.engines.sampling import TextVocabulary
 from tutelage.models.merging import tied_layers
@@ -15,10 +17,14 @@ from tutelage.models.policy import Policy
 from tutelage.rollout import server
 from tutelage.rollout.colocated import ColocatedGenerator
 from tutelage.rollout.distributed import dealt_generator, shared_generator
+from tutelage.rollout.environment import Environment
+from tutelage.rollout.episodes import play_with_tools
 from tutelage.rollout.generator import Generator, RolloutError
 from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.player import Player
 from tutelage.rollout.prefetch import Ahead
 from tutelage.rollout.vocabulary import ModelVocabulary
+from tutelage.tools.builtin import load_tools
 from tutelage.train.run.folder import Run
 
 PlayerOf = Callable[[Generator], Generator]
@@ -106,6 +112,24 @@ def _colocated_generator(policy: Policy, sampling: config.Sampling, ranks: Ranks
     return generator
 
 
+def environment_of(settings: EpisodeSettings) -> Environment | None:
+    """Return the environment of episodes, with its tools. Raises TutelageError if one cannot be used."""
+    if not settings.has_episodes:
+        return None
+    play = function_named(settings.environment) if settings.environment else play_with_tools
+    name = settings.environment or "play_with_tools"
+    return Environment(play, load_tools(settings.tools), settings.turns, settings.environment_timeout, name)
+
+
+def playing(
+    environment: Environment | None, policy: Policy, prompts: Sequence[Prompt], generator: Generator
+) -> Generator:
+    """Return the generator of episodes whose turns `generator` samples; `generator` itself without an environment."""
+    if environment is None:
+        return generator
+    return Player(generator, environment, {prompt.id: prompt for prompt in prompts}, policy, policy.context)
+
+
 def _refuse_untied(policy: Policy, option: str, instead: str) -> None:
     """Refuse a transfer of whole models in which a merged adapter separates tied weights."""
     if tied := tied_layers(policy.model):
@@ -115,15 +139,21 @@ def _refuse_untied(policy: Policy, option: str, instead: str) -> None:
         )
 
 
-def fixed_generator(rollouts: str, policy: Policy, sampling: config.Sampling, ranks: Ranks) -> Generator:
+def fixed_generator(
+    rollouts: str,
+    policy: Policy,
+    sampling: config.Sampling,
+    ranks: Ranks,
+    player: PlayerOf = lambda generator: generator,
+) -> Generator:
     """Return the generator of a fixed policy. Raises TutelageError if a server has other weights."""
     if not rollouts:
-        return dealt_generator(LocalGenerator(policy), ranks)
+        return dealt_generator(player(LocalGenerator(policy)), ranks)
     if rollouts == COLOCATED:
-        generator = _colocated_generator(policy, sampling, ranks)
+        generator = player(_colocated_generator(policy, sampling, ranks))
         generator.sync(0)
         return generator
-    return shared_generator(lambda: _fixed_elsewhere(rollouts, policy, sampling), ranks)
+    return shared_generator(lambda: player(_fixed_elsewhere(rollouts, policy, sampling)), ranks)
 
 
 def _fixed_elsewhere(rollouts: str, policy: Policy, sampling: config.Sampling) -> Generator:

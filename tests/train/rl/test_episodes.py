@@ -248,6 +248,28 @@ def test_rewards_of_completions_add_to_those_of_the_environment(tiny_model, file
     assert other["score/mean"] == pytest.approx(one["score/mean"] + 0.5)
 
 
+def test_evaluation_plays_the_episodes_of_training(tiny_model, files):
+    improved(tiny_model, files, "run", steps=1)
+    result = tt.evaluate(
+        model=tt.Model(tiny_model("qwen3"), device="cpu"),
+        against=str(files / "run" / "model"),
+        prompts=str(files / "prompts.jsonl"),
+        environment=play,
+        turns=2,
+        reward={"half": half},
+        sampling={"max_new_tokens": 4, "stop": ["a", "e", "i", " ", "t"], "temperature": 1.0},
+        n=4,
+        out=files / "evaluation",
+        quiet=True,
+    )
+    rows = [json.loads(line) for line in (files / "evaluation" / "answers.jsonl").read_text().splitlines()]
+    assert result.figures["environment_mean"] == pytest.approx(sum(row["environment_after"] for row in rows) / 16)
+    assert result.figures["half_mean"] == 0.5
+    assert 1 < result.figures["turns/mean"] <= 2
+    assert any("user:" in row["after"] for row in rows)
+    assert "environment" in result.summary["win_rate"]
+
+
 def test_a_run_with_an_environment_resumes_to_the_same_bits(tiny_model, files):
     improved(tiny_model, files, "whole", checkpoints={"every": 2})
     with tt.prepare_improve(

@@ -196,6 +196,36 @@ class RoundSettings(RolloutServers, TrustSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EpisodeSettings:
+    """Episodes of several turns, in which the policy acts in an environment or with tools."""
+
+    environment: str = ""
+    """Episodes of several turns: module:play, a function play(row, episode) that returns the reward of an episode."""
+    tools: tuple[str, ...] = ()
+    """Tools that the policy may call: calculator, python, search:FILE, or module:function. Without --environment an
+    episode ends with the first turn without a call, and --reward reads all of it."""
+    turns: int = 16
+    """Most turns of an episode, each of up to --sampling.max-new-tokens tokens."""
+    environment_timeout: float = 120.0
+    """Seconds that an environment may take between two turns before the episode is played again."""
+
+    @property
+    def has_episodes(self) -> bool:
+        """Whether the policy acts in episodes of several turns."""
+        return bool(self.environment or self.tools)
+
+    def check_episodes(self) -> None:
+        """Raise TutelageError for limits out of range, and for limits of episodes without episodes."""
+        at_least(self, turns=1, environment_timeout=0.001)
+        if self.has_episodes:
+            return
+        for name in ("turns", "environment_timeout"):
+            if getattr(self, name) != getattr(EpisodeSettings, name):
+                flag = name.replace("_", "-")
+                raise TutelageError(f"--{flag} limits episodes with --environment or --tools; it has no other effect.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecipeSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings):
     """Steps of a recipe: a rollout followed by an update."""
 

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,9 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.evaluate import reward_benchmark
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.evaluate.summary import Side, answer_rows, table
-from tutelage.commands.generators import fixed_generator
+from tutelage.commands.generators import environment_of, fixed_generator, playing
 from tutelage.commands.runs import announce, remark
-from tutelage.core.batch import Rows
+from tutelage.core.batch import Rollout, Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.formats import load_demonstrations, load_prompts
@@ -37,11 +38,13 @@ from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.scores import breakdown_of
 from tutelage.rollout.distributed import dealt_generator
+from tutelage.rollout.environment import with_tools
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.inference.completion_records import SampledBatch, sample_completions
 from tutelage.rollout.local import LocalGenerator
 from tutelage.stats.text import distinct, lengths, repetition, rouge
 from tutelage.stats.win_rates import length_controlled_win_rate, outcomes, scored_win_rate
+from tutelage.train.rl.rollouts import episode_metrics
 from tutelage.train.supervised.batches import encode_demonstrations
 
 if TYPE_CHECKING:
@@ -157,7 +160,11 @@ def _sides(
     """Sample and measure the completions of the model, last, and before it of the model compared with, if any."""
     rewards = _rewards(settings, policy, ranks)
     base = _load(settings.base, settings) if settings.base else None
-    generator = fixed_generator(settings.rollouts, policy, settings.sampling, ranks)
+    environment = environment_of(settings)
+    if environment is not None:
+        prompts = with_tools(prompts, environment.tools)
+    play = partial(playing, environment, policy, prompts)
+    generator = fixed_generator(settings.rollouts, policy, settings.sampling, ranks, play)
     model = _side(settings.names[1], policy, prompts, rewards, base, other, settings, generator, ranks)
     if other is None:
         return [model]
@@ -172,7 +179,7 @@ def _sides(
             base,
             None,
             settings,
-            dealt_generator(LocalGenerator(other), ranks),
+            dealt_generator(playing(environment, other, prompts, LocalGenerator(other)), ranks),
             ranks,
         ),
         model,
@@ -215,7 +222,7 @@ def _rewards(settings: EvaluateSettings, policy: Policy | None, ranks: Ranks) ->
     for own_name, source in _named(settings):
         reward = make_reward([source], policy, settings.model)
         name = own_name or reward_name(reward)
-        if name in rewards:
+        if name in rewards or (name == "environment" and settings.has_episodes):
             raise TutelageError(f"Two rewards are called {name!r}; put a name before each, as in gold=module:function.")
         rewards[name] = dealt_reward(reward, ranks)
     return rewards
@@ -236,6 +243,8 @@ def _side(
     batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
     rollout, texts = batch.rollout, list(batch.texts)
     scores = {key: _scores(key, reward, batch) for key, reward in rewards.items()}
+    if rollout.outcome is not None:
+        scores["environment"] = _outcomes(rollout, rollout.outcome)
     figures = {}
     for key, column in scores.items():
         values = [value for value in column if value is not None]
@@ -249,6 +258,7 @@ def _side(
         "words/mean": lengths(texts).mean,
         "ended": float(rollout.terminated.float().mean()),
     }
+    figures |= episode_metrics([rollout])
     varied = {"distinct_2": distinct(texts, 2), "repetition": repetition(texts)}
     figures |= {key: value for key, value in varied.items() if not math.isnan(value)}  # completions may be too short
     references = _references(settings)
@@ -275,6 +285,14 @@ def _scores(name: str, reward: Reward, batch: SampledBatch) -> list[float | None
     if all(map(math.isnan, scores)):
         raise TutelageError(f"The reward {name} applies to none of the completions: it returned None for each.")
     return [None if math.isnan(score) else score for score in scores]
+
+
+def _outcomes(rollout: Rollout, outcome: Tensor) -> list[float | None]:
+    """What the environment gave for each episode; None where no reward applies, or after faults."""
+    total = outcome if rollout.turn_reward is None else outcome + rollout.turn_reward.sum(1)
+    if total.isnan().all():
+        raise TutelageError("The environment returned no reward for any episode.")
+    return [None if math.isnan(one) else one for one in total.tolist()]
 
 
 def _can_tell(policy: Policy, other: Policy, settings: EvaluateSettings, what: str) -> bool:

@@ -5,18 +5,18 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 from tutelage.base import config
-from tutelage.base.config.bases import AnswerServers
+from tutelage.base.config.bases import AnswerServers, EpisodeSettings
 from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 
-ABOUT_PROMPTS = ("rollouts", "reward", "base", "text", "references", "n", "sampling")
+ABOUT_PROMPTS = ("rollouts", "reward", "base", "text", "references", "n", "sampling", "environment", "tools")
 """Settings that apply to prompts."""
 ABOUT_TASKS = ("task_folder", "task_shots", "task_chat")
 """Settings that apply to tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings(AnswerServers):
+class EvaluateSettings(AnswerServers, EpisodeSettings):
     """Measure a model's completions: scores, win rates against another model with prompt-clustered intervals,
     divergence, perplexity, ROUGE, diversity and length; or its results on tasks of lm-evaluation-harness. Writes
     summary.json, answers.jsonl and tasks.jsonl."""
@@ -66,6 +66,7 @@ class EvaluateSettings(AnswerServers):
     def __post_init__(self) -> None:
         a_seed(self)
         at_least(self, n=1, limit=0)
+        self.check_episodes()
         if self.task_shots is not None:
             at_least(self, task_shots=0)
         if self.reward_bench:

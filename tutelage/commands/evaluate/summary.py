@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tutelage.base.nouns import counted
+from tutelage.data.transcripts import transcript_text
 from tutelage.rollout.inference.completion_records import SampledBatch
 
 LABELS = {
     "kl": "KL to the other, nats per answer",
     "length/mean": "length, tokens",
     "words/mean": "length, words",
+    "turns/mean": "turns of an episode",
     "ended": "ended by themselves",
     "distinct_2": "distinct word pairs",
     "repetition": "repeated trigrams",
@@ -73,7 +75,8 @@ def answer_rows(sides: Sequence[Side]) -> list[dict[str, object]]:
     for number, prompt in enumerate(answered[-1].prompts):
         row: dict[str, object] = {"prompt": prompt.messages[-1].content if prompt.messages else ""}
         for side, own, suffix in zip(sides, answered, suffixes, strict=True):
-            row[suffix] = own.texts[number]
+            episodes = own.rollout.transcripts
+            row[suffix] = transcript_text(episodes[number]) if episodes else own.texts[number]
             row |= {f"{key}_{suffix}": values[number] for key, values in side.scores.items()}
             row[f"ended_{suffix}"] = bool(own.rollout.terminated[number])
         rows.append(row)

@@ -10,9 +10,8 @@ from tutelage.algorithms.recipe import NaturalStep, Recipe, remarks
 from tutelage.algorithms.recipe_state import restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base.errors import TutelageError
-from tutelage.base.functions import function_named
 from tutelage.commands.calls import workflow
-from tutelage.commands.generators import training_generator
+from tutelage.commands.generators import environment_of, playing, training_generator
 from tutelage.commands.improve.first_steps import FirstSteps
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.layout import lay_out_beside, reward_beside, trained_policy
@@ -40,11 +39,8 @@ from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import reward_metrics
 from tutelage.rollout.environment import Environment, with_tools
-from tutelage.rollout.episodes import play_with_tools
-from tutelage.rollout.generator import EncodedPrompt, Generator, encode_prompts, prompt_tokens
-from tutelage.rollout.player import Player
+from tutelage.rollout.generator import EncodedPrompt, encode_prompts, prompt_tokens
 from tutelage.rollout.prefetch import Ahead, RolloutRequest
-from tutelage.tools.builtin import load_tools
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl import improve as rl
 from tutelage.train.rl.critic import (
@@ -85,7 +81,7 @@ def prepare_improve(settings: ImproveSettings) -> AbstractContextManager[Trainin
         remark(line)
     loaded = announce(load_prompts(settings.prompts))
     require_columns((*settings.reward, *_watched(settings).values()), loaded)
-    environment = _environment(settings)
+    environment = environment_of(settings)
     prompts = loaded.records if environment is None else with_tools(loaded.records, environment.tools)
     texts = announce(load_demonstrations(settings.ptx)).records if settings.ptx else ()
     trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
@@ -144,7 +140,7 @@ def _loop(
             settings.sampling,
             run,
             _ahead(settings, recipe, order),
-            partial(_player, environment, policy, prompts),
+            partial(playing, environment, policy, [encoded.prompt for encoded in prompts]),
         ),
         order,
         dealt_reward(reward, run.ranks, policy.passes),
@@ -182,25 +178,6 @@ def _rollout_settings(
         logged_rewards=watched,
         mix=mix,
     )
-
-
-def _environment(settings: ImproveSettings) -> Environment | None:
-    """Return the environment of episodes, with its tools. Raises TutelageError if one cannot be used."""
-    if not settings.has_episodes:
-        return None
-    play = function_named(settings.environment) if settings.environment else play_with_tools
-    toolbox = load_tools(settings.tools)
-    name = settings.environment or "play_with_tools"
-    return Environment(play, toolbox, settings.turns, settings.environment_timeout, name)
-
-
-def _player(
-    environment: Environment | None, policy: Policy, prompts: Sequence[EncodedPrompt], generator: Generator
-) -> Generator:
-    """Return the generator of episodes whose turns `generator` samples; `generator` itself without an environment."""
-    if environment is None:
-        return generator
-    return Player(generator, environment, {p.prompt.id: p.prompt for p in prompts}, policy, policy.context)
 
 
 def _group(settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: Sequence[EncodedPrompt]) -> int:

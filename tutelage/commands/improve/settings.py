@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tutelage.base import config
-from tutelage.base.config.bases import RecipeSettings, TrustSettings
+from tutelage.base.config.bases import EpisodeSettings, RecipeSettings, TrustSettings
 from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.names import reward_models
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImproveSettings(RecipeSettings, TrustSettings):
+class ImproveSettings(RecipeSettings, TrustSettings, EpisodeSettings):
     """Improve a policy against a reward by reinforcement learning: sample completions, score them, update, repeat."""
 
     model: config.Model
@@ -21,15 +21,6 @@ class ImproveSettings(RecipeSettings, TrustSettings):
     """Rewards of the completions: reward-model folders, module:function(completions) -> scores, rules such as
     rule:math, judges as judge:FILE.toml, each with an optional =weight; several are summed. With --environment they are
     added to what it returns, and may be omitted."""
-    environment: str = ""
-    """Episodes of several turns: module:play, a function play(row, episode) that returns the reward of an episode."""
-    tools: tuple[str, ...] = ()
-    """Tools that the policy may call: calculator, python, search:FILE, or module:function. Without --environment an
-    episode ends with the first turn without a call, and --reward reads all of it."""
-    turns: int = 16
-    """Most turns of an episode, each of up to --sampling.max-new-tokens tokens."""
-    environment_timeout: float = 120.0
-    """Seconds that an environment may take between two turns before the episode is played again."""
     recipe: str = "ppo"
     """Algorithm, from the list of `tutelage recipes`, or a custom module:NAME."""
     set: tuple[str, ...] = ()
@@ -71,11 +62,6 @@ class ImproveSettings(RecipeSettings, TrustSettings):
         return "recompute" if self.model.dtype != "float32" and self.rollouts else None
 
     @property
-    def has_episodes(self) -> bool:
-        """Whether the policy acts in episodes of several turns."""
-        return bool(self.environment or self.tools)
-
-    @property
     def critic_source(self) -> str:
         """Initial model of a critic network: `critic_from`, the first reward model, or else the policy."""
         return self.critic_from or next(iter(reward_models(self.reward)), self.model.path)
@@ -83,8 +69,13 @@ class ImproveSettings(RecipeSettings, TrustSettings):
     def __post_init__(self) -> None:
         config.settle_rate(self)
         super().__post_init__()
-        at_least(self, critic_lr=0, mismatch_cap=1.0, staleness=0, turns=1, environment_timeout=0.001)
-        _check_episodes(self)
+        at_least(self, critic_lr=0, mismatch_cap=1.0, staleness=0)
+        self.check_episodes()
+        if not (self.reward or self.environment):
+            raise TutelageError(
+                "No reward was given: name a reward-model folder, module:function, rule:name or judge:file with "
+                "--reward, or an --environment that returns one."
+            )
         _refuse_inert_mismatch(self)
         self.check_trust()
         sampling = self.sampling
@@ -101,21 +92,6 @@ class ImproveSettings(RecipeSettings, TrustSettings):
             raise TutelageError(
                 "--critic-from initialises a critic network, but --critic is trunk. Use --critic network."
             )
-
-
-def _check_episodes(settings: ImproveSettings) -> None:
-    """Refuse a run without any reward, and settings of episodes without episodes."""
-    if not (settings.reward or settings.environment):
-        raise TutelageError(
-            "No reward was given: name a reward-model folder, module:function, rule:name or judge:file with --reward, "
-            "or an --environment that returns one."
-        )
-    if settings.has_episodes:
-        return
-    for name in ("turns", "environment_timeout"):
-        if getattr(settings, name) != getattr(ImproveSettings, name):
-            flag = name.replace("_", "-")
-            raise TutelageError(f"--{flag} limits episodes with --environment or --tools; it has no other effect.")
 
 
 def _refuse_inert_mismatch(settings: ImproveSettings) -> None:
