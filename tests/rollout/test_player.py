@@ -234,6 +234,20 @@ def test_a_limit_truncates_the_episode_and_keeps_its_turns(policy, limits, sampl
     assert turns == stop
 
 
+def test_an_environment_cannot_take_a_limit_for_a_failure_of_its_own(policy):
+    async def careful(row, episode):
+        try:
+            while True:
+                await episode.chat(Message("user", "more"))
+        except Exception:
+            return 5.0
+
+    script = Script(policy, TAGGED, ["One two three."] * 9)
+    rollout = played(script, careful, PROMPTS[:1], 1, sampling=LONG, generator=script.generator, turns=2)
+    assert rollout.truncated.all()
+    assert rollout.outcome.tolist() == [0.0]
+
+
 def test_an_episode_without_room_in_the_context_is_truncated(policy):
     script = Script(policy, TAGGED, ["One two three."] * 99)
     script.context = 60

@@ -23,8 +23,9 @@ Play: TypeAlias = Callable[[Row, Any], Any]
 """An episode with one row of the prompts: a coroutine function, or a function."""
 
 
-class Truncation(Exception):
-    """The end of an episode at a limit: "turns", or "tokens". Raised in `Episode.chat`."""
+class Truncation(BaseException):
+    """The end of an episode at a limit: "turns", or "tokens". Raised in `Episode.chat`; like a cancellation no
+    Exception, so that `play` does not take it for a failure of its own."""
 
 
 @dataclass
