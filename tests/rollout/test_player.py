@@ -2,6 +2,7 @@
 nothing but its seed, prompt and number."""
 
 import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
@@ -294,6 +295,35 @@ def test_an_environment_that_takes_too_long_is_a_fault(policy):
     assert [name for name, outcome in zip(rollout.ids, rollout.outcome, strict=True) if outcome.isnan()] == ["b"]
 
 
+def test_a_plain_function_that_takes_too_long_is_played_again(policy):
+    attempts, over = [], threading.Event()
+
+    def slow(row, episode):
+        attempts.append(row)
+        if len(attempts) == 1:
+            over.wait(60)
+        episode.chat()
+        return 1.0
+
+    rollout = played(policy, slow, n=1, seconds=0.2)
+    over.set()
+    assert len(attempts) == len(PROMPTS) + 1
+    assert not rollout.outcome.isnan().any()
+
+
+def test_an_environment_keeps_its_event_loop_over_rollouts(policy):
+    one_at_a_time = asyncio.Semaphore(1)  # of the loop in which an episode first waits for it
+
+    async def polite(row, episode):
+        await episode.chat()
+        async with one_at_a_time:
+            await asyncio.sleep(0.001)
+        return 1.0
+
+    for seed in (1, 2):
+        assert len(played(policy, polite, seed=seed)) == 2 * len(PROMPTS)
+
+
 async def _bug(row, episode):
     await episode.chat()
     return {}["missing"]
@@ -303,11 +333,32 @@ async def _own_timeout(row, episode):
     raise TimeoutError("mine")
 
 
-@pytest.mark.parametrize(("play", "error"), [(_bug, KeyError), (_own_timeout, TimeoutError)])
+async def _cancelled(row, episode):
+    raise asyncio.CancelledError
+
+
+def _exit(row, episode):
+    raise SystemExit(1)
+
+
+@pytest.mark.parametrize(
+    ("play", "error"),
+    [(_bug, KeyError), (_own_timeout, TimeoutError), (_cancelled, asyncio.CancelledError), (_exit, SystemExit)],
+)
 def test_a_mistake_of_the_author_stops_the_rollout_with_its_traceback(policy, play, error):
     with pytest.raises(error) as raised:
         played(policy, play)
     assert raised.traceback[-1].name == play.__name__
+
+
+def test_a_plain_function_that_exhausts_an_iterator_stops_the_rollout(policy):
+    def exhausted(row, episode):
+        episode.chat()
+        next(iter(()))
+
+    with pytest.raises(RuntimeError) as raised:
+        played(policy, exhausted)
+    assert isinstance(raised.value.__cause__, StopIteration)
 
 
 async def _text(row, episode):

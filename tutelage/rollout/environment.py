@@ -10,8 +10,7 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
@@ -19,6 +18,7 @@ from random import Random
 from typing import Literal
 
 from tutelage.base import config
+from tutelage.base.concurrency import threaded
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_tokens import encode, encode_next
 from tutelage.data.records import Message, Messages, Prompt, tools_of
@@ -152,7 +152,7 @@ class Episodes:
         self.seed, self.context = seed, context
         self.faults: list[str] = []
         self.waiting: list[TurnRequest] = []
-        self._arrivals: SimpleQueue[TurnRequest | Exception | None] = SimpleQueue()
+        self._arrivals: SimpleQueue[TurnRequest | BaseException | None] = SimpleQueue()
 
     def rounds(self, episodes: int) -> Iterator[Sequence[TurnRequest]]:
         """The turns that all unfinished episodes wait for, until all have ended. Raises what an episode raised."""
@@ -160,7 +160,7 @@ class Episodes:
             self.waiting = []
             while len(self.waiting) < episodes:
                 arrival = self._arrivals.get()
-                if isinstance(arrival, Exception):
+                if isinstance(arrival, BaseException):
                     raise arrival
                 if arrival is None:
                     episodes -= 1
@@ -169,17 +169,17 @@ class Episodes:
             if self.waiting:
                 yield self.waiting
 
-    async def play(self, trace: Trace, threads: ThreadPoolExecutor) -> None:
+    async def play(self, trace: Trace) -> None:
         """Play an episode, again after a fault."""
         try:
-            while not await self._attempt(trace, threads):
+            while not await self._attempt(trace):
                 trace.contexts, trace.turns = [], []
                 trace.attempt += 1
             self._arrivals.put(None)
-        except Exception as error:
+        except BaseException as error:  # also SystemExit and CancelledError: `rounds` waits for every episode
             self._arrivals.put(error)
 
-    async def _attempt(self, trace: Trace, threads: ThreadPoolExecutor) -> bool:
+    async def _attempt(self, trace: Trace) -> bool:
         """Play an episode once. False after a fault, if there is another attempt."""
         environment = self.environment
         deadline = asyncio.timeout(environment.seconds)
@@ -189,7 +189,7 @@ class Episodes:
         trace.outcome, trace.stop = 0.0, "done"
         try:
             async with deadline:
-                trace.outcome = _number(await _played(environment, trace.prompt, episode, threads), environment)
+                trace.outcome = _number(await _played(environment, trace.prompt, episode), environment)
         except Truncation as end:
             trace.stop = "turns" if str(end) == "turns" else "tokens"
         except (Fault, TimeoutError) as error:
@@ -215,6 +215,7 @@ class Episodes:
             raise Truncation("tokens")
         deadline.reschedule(None)
         request = TurnRequest(trace, tuple(tokens), room, Future())
+        request.reply.set_running_or_notify_cancel()  # it is answered even if `play` gives up waiting for it
         self._arrivals.put(request)
         completion = await asyncio.wrap_future(request.reply)
         deadline.reschedule(asyncio.get_running_loop().time() + self.environment.seconds)
@@ -227,12 +228,22 @@ class Episodes:
         return self.text.turn(completion), not completion.terminated
 
 
-async def _played(environment: Environment, prompt: Prompt, episode: Episode, threads: ThreadPoolExecutor) -> object:
-    """What `play` returns; a plain function runs in a thread."""
+async def _played(environment: Environment, prompt: Prompt, episode: Episode) -> object:
+    """What `play` returns; a plain function runs in a thread of its own."""
     if inspect.iscoroutinefunction(environment.play):
         return await environment.play(prompt.data, episode)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(threads, partial(environment.play, prompt.data, BlockingEpisode(episode, loop)))
+
+    def play(blocking: BlockingEpisode) -> object:
+        try:
+            return environment.play(prompt.data, blocking)
+        except StopIteration as error:  # no future can hold it
+            raise RuntimeError(f"{environment.name} raised StopIteration") from error
+
+    blocking = BlockingEpisode(episode)
+    try:
+        return await asyncio.wrap_future(threaded(play, blocking).future)
+    finally:
+        blocking.close()
 
 
 def _number(value: object, environment: Environment) -> float:
@@ -245,25 +256,3 @@ def _number(value: object, environment: Environment) -> float:
         f"{environment.name} returned {value!r:.100} for an episode: return its reward as a finite number, or None if "
         "none applies."
     )
-
-
-@contextmanager
-def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in a thread, so that it may run beside one of the caller's."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="episodes", daemon=True)
-    thread.start()
-    try:
-        yield loop
-    finally:
-        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(timeout=5)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(timeout=5)
-        loop.close()
-
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

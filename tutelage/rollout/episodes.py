@@ -7,12 +7,12 @@ async def play(row, episode):                        # or a plain function
     return float(answer.content == row["answer"])    # the reward of the end; None if none applies
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
+from tutelage.base.concurrency import Call, awaited
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.tool_calls import Turn
@@ -91,16 +91,26 @@ def message_of(row: Mapping[str, str]) -> Message:
 class BlockingEpisode:
     """An episode for a plain function, which waits in its own thread for turns and results."""
 
-    def __init__(self, episode: Episode, loop: asyncio.AbstractEventLoop) -> None:
-        self._episode, self._loop = episode, loop
+    def __init__(self, episode: Episode) -> None:
+        self._episode = episode
+        self._call: Call[Message] | None = None
 
     def chat(self, *new: Message | Mapping[str, str]) -> Message:
         """See `Episode.chat`."""
-        return asyncio.run_coroutine_threadsafe(self._episode.chat(*new), self._loop).result()
+        return self._result(self._episode.chat(*new))
 
     def run(self, call: ToolCall) -> Message:
         """See `Episode.run`."""
-        return asyncio.run_coroutine_threadsafe(self._episode.run(call), self._loop).result()
+        return self._result(self._episode.run(call))
+
+    def close(self) -> None:
+        """Release a thread that still waits."""
+        if self._call is not None:
+            self._call.stop()
+
+    def _result(self, coroutine: Coroutine[Any, Any, Message]) -> Message:
+        self._call = awaited(coroutine)
+        return self._call.future.result()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._episode, name)

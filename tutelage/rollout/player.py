@@ -3,16 +3,15 @@
 A row depends on the seed, its prompt and its number alone, as those of other generators do.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, groupby
 
 import torch
 
 from tutelage.base import config
+from tutelage.base.concurrency import awaited
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Branches, Rollout
 from tutelage.core.rows import EncodedRow, collate
@@ -20,7 +19,7 @@ from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.records import Messages, Prompt
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.sampling import TextVocabulary
-from tutelage.rollout.environment import REDRAWS, Environment, Episodes, EpisodeText, Trace, TurnRequest, event_loop
+from tutelage.rollout.environment import REDRAWS, Environment, Episodes, EpisodeText, Trace, TurnRequest
 from tutelage.rollout.generator import Generator, RolloutError, SampledCompletion, assemble
 
 LOST = 0.1
@@ -66,15 +65,13 @@ class Player:
         traces = [Trace(self.prompts[name], number) for name in prompts.ids for number in range(n)]
         table = Episodes(self.environment, self.text, sampling, seed, self.context)
         first = dict(zip(prompts.ids, prompts.tokens, strict=True))
-        threads = ThreadPoolExecutor(len(traces), "episodes")
+        playing = [awaited(table.play(trace)) for trace in traces]
         try:
-            with event_loop() as loop:
-                for trace in traces:
-                    asyncio.run_coroutine_threadsafe(table.play(trace, threads), loop)
-                for requests in table.rounds(len(traces)):
-                    self._sample(requests, first, n, sampling, seed)
+            for requests in table.rounds(len(traces)):
+                self._sample(requests, first, n, sampling, seed)
         finally:
-            threads.shutdown(wait=False, cancel_futures=True)
+            for call in playing:
+                call.stop()
         _check_faults(traces, table.faults)
         return self._rollout(prompts, n, traces)
 
