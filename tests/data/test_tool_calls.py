@@ -53,6 +53,15 @@ def test_a_call_that_cannot_be_read_stays_in_the_text_and_is_described(read, tex
     assert turn.message == Message("assistant", text)
 
 
+def test_every_call_has_an_id_that_templates_allow() -> None:
+    """The templates of Mistral refuse a conversation with any other."""
+    sampled = '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}, "id": "AbCdEf123"}]'
+    first, second = turn_of(sampled, listed_calls).message.calls
+    assert len(first.id) == 9
+    assert first.id.isalnum()
+    assert second.id == "AbCdEf123"
+
+
 def test_a_json_answer_without_a_name_is_no_call() -> None:
     assert bare_calls('{"answer": 6}') == ('{"answer": 6}', ())
 

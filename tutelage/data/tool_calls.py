@@ -8,8 +8,9 @@ bare       {"name": …, "parameters": {…}}, the whole text, also after <|pyth
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_template import render_prompt, render_turns
@@ -22,7 +23,9 @@ Calls = tuple[str, tuple[ToolCall, ...]]
 """Text before the calls, and the calls."""
 
 _PYTHON_TAG, _LIST = "<|python_tag|>", "[TOOL_CALLS]"
-_NAME, _ID = "lookup", "a1b2c3d4e"  # Mistral's templates require ids of nine letters
+_NAME, _ID = "lookup", "a1b2c3d4e"
+_FIT_ID = re.compile(r"[A-Za-z0-9]{9}")
+"""Ids of calls that all templates allow: those of Mistral require nine letters or digits."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,15 @@ def turn_of(text: str, read: Callable[[str], Calls]) -> Turn:
         content, calls = read(text)
     except Unusable as error:
         return Turn(Message("assistant", text), str(error))
-    return Turn(Message("assistant", content.strip(), calls=calls))
+    named = tuple(
+        call if _FIT_ID.fullmatch(call.id) else replace(call, id=_id(text, n)) for n, call in enumerate(calls)
+    )
+    return Turn(Message("assistant", content.strip(), calls=named))
+
+
+def _id(text: str, number: int) -> str:
+    """Id of a call that was sampled without one, which some templates require of every call."""
+    return f"{crc32(f'{number} {text}'.encode('utf-8', 'replace')):09d}"[-9:]
 
 
 def call_reader(schema: str, tokenizer: Tokenizer) -> Callable[[str], Calls]:
