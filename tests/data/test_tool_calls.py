@@ -4,7 +4,7 @@ import json
 
 import pytest
 from call_templates import BARE, END, HEAD, LISTED, NAMED, SCHEMA, TAGGED, TURN, WITHOUT_THOUGHTS
-from test_chat_tokens import byte_level
+from test_chat_tokens import MISTRAL, byte_level
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_template import render_prompt, render_turns
@@ -95,3 +95,31 @@ def test_a_template_that_rewrites_a_turn_begins_anew() -> None:
     ids, continues = encode_next((question, thought), (more,), tokenizer)
     assert not continues
     assert ids == encode((question, plain, more), None, tokenizer)[0]
+
+
+def test_an_end_that_was_sampled_is_not_read_again() -> None:
+    """Also where the template writes a space before it, which the policy did not."""
+    for before_end in ("", " "):
+        tokenizer = byte_level(TAGGED.replace("<|im_end|>\n{% endfor", f"{before_end}<|im_end|>\n{{% endfor"))
+        talk, more = (Message("user", "How far?"), Message("assistant", "Six.")), (Message("user", "Why?"),)
+        written = f"{before_end}<|im_end|>\n<|im_start|>user\nWhy?{before_end}<|im_end|>\n<|im_start|>assistant\n"
+        for ended in (False, True):
+            ids, continues = encode_next(talk, more, tokenizer, ended=ended)
+            assert continues
+            assert tokenizer.decode(ids) == (written.removeprefix(f"{before_end}<|im_end|>") if ended else written)
+
+
+def test_a_template_that_moves_the_system_begins_anew() -> None:
+    tokenizer = byte_level(MISTRAL)
+    talk = Message("system", "Be brief."), Message("user", "Rain?"), Message("assistant", "Water.")
+    more = Message("user", "And snow?")
+    ids, continues = encode_next(talk, (more,), tokenizer)
+    assert not continues
+    assert ids == encode((*talk, more), None, tokenizer)[0]
+    assert encode_next(talk[1:], (more,), tokenizer)[1]
+
+
+def test_a_conversation_that_the_policy_begins_is_written_anew() -> None:
+    tokenizer = byte_level(TAGGED)
+    talk, more = (Message("assistant", "Hello."),), Message("user", "Hi.")
+    assert encode_next(talk, (more,), tokenizer) == (encode((*talk, more), None, tokenizer)[0], False)

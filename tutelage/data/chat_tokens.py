@@ -75,28 +75,32 @@ def _encode_through_template(
     return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
 
 
-def encode_next(messages: Messages, new: Messages, tokenizer: Tokenizer) -> tuple[list[int], bool]:
+def encode_next(
+    messages: Messages, new: Messages, tokenizer: Tokenizer, *, ended: bool = False
+) -> tuple[list[int], bool]:
     """Tokens before the next turn of the assistant, after `messages`, which end with its last one, and `new`; and
-    whether they continue the tokens of that turn.
+    whether they continue the tokens of that turn, which have an end token if it is `ended`.
 
-    They do if the chat template writes `messages` as it did: the tokens are then the difference of what it writes with
-    and without `new`, from the end of the turn on, so that nothing sampled is tokenised again. Otherwise, for example
-    if the template leaves out thoughts of earlier turns, and without a chat template, they are those of the whole
-    conversation.
+    They do if the chat template writes `messages` as it did, and their prompt: the tokens are then the difference of
+    what it writes with and without `new`, from the end of the turn on, so that nothing sampled is tokenised again.
+    Otherwise, for example if the template leaves out thoughts of earlier turns or moves the system's message, and
+    without a chat template, they are those of the whole conversation.
 
     Raises TutelageError if the chat template refuses the conversation or does not write `new`.
     """
-    if not has_template(tokenizer):
+    if not has_template(tokenizer) or len(messages) == 1:
         return encode((*messages, *new), None, tokenizer)[0], False
     guard = _Guard(tokenizer)
     before, after = tuple(map(guard.hide_in, messages)), tuple(map(guard.hide_in, new))
     whole = render_turns((*before, *after), tokenizer, add_generation_prompt=True)
     check_turns(after, whole)
     written = render_turns(before, tokenizer, add_generation_prompt=False)
-    if not whole.startswith(written):
+    prompt = render_turns(before[:-1], tokenizer, add_generation_prompt=True)
+    if not (whole.startswith(written) and whole.startswith(prompt)):
         return guard.encode(whole), False
     ending = _answered((Message("user", "a"),), f"{opening(tokenizer)}b", tokenizer).partition(END)[2]
-    return guard.encode(ending + whole[len(written) :]), True
+    ids = guard.encode(ending + whole[len(written) :])
+    return ids[_end_of(encode_markup(ending, tokenizer), tokenizer) if ended else 0 :], True
 
 
 def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:
@@ -172,9 +176,14 @@ def _after_prompt(prompt: str, whole: str) -> str:
 def _ending_ids(ending: str, tokenizer: Tokenizer) -> list[int]:
     """Tokens that the template writes after a response, up to its first control token; the plain end token if it
     writes none."""
-    ids, control = encode_markup(ending, tokenizer), facts(tokenizer).control
-    at = next((index for index, token in enumerate(ids) if token in control), None)
-    return [plain_end_id(tokenizer)] if at is None else ids[: at + 1]
+    ids = encode_markup(ending, tokenizer)
+    return ids[: _end_of(ids, tokenizer)] or [plain_end_id(tokenizer)]
+
+
+def _end_of(ids: Sequence[int], tokenizer: Tokenizer) -> int:
+    """Number of tokens up to the first control token, with it; 0 without any."""
+    control = facts(tokenizer).control
+    return next((count for count, token in enumerate(ids, start=1) if token in control), 0)
 
 
 _ESCAPED = re.compile(r"\\ufdd0\d+\\ufdd1")

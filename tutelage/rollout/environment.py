@@ -134,12 +134,10 @@ class EpisodeText:
         with self._lock:
             if not trace.turns:
                 return encode((*messages, *new), None, self.tokenizer)[0], False
-            ids, continues = encode_next(messages, tuple(new), self.tokenizer)
-        if not continues:
-            return ids, False
-        held = trace.contexts[-1].tokens
-        ended = held[-1] in self.end_ids and ids[0] in self.end_ids  # an end that was sampled is not read again
-        return [*held, *ids[ended:]], True
+            held = trace.contexts[-1].tokens
+            ended = held[-1] in self.end_ids  # an end that was sampled is not read again
+            ids, continues = encode_next(messages, tuple(new), self.tokenizer, ended=ended)
+        return ([*held, *ids], True) if continues else (ids, False)
 
 
 class Episodes:
