@@ -7,6 +7,7 @@ async def play(row, episode):                        # or a plain function
     return float(answer.content == row["answer"])    # the reward of the end; None if none applies
 """
 
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -78,6 +79,8 @@ class Episode:
         """Add to the reward of the last turn, apart from what `play` returns."""
         if not self.rewards:
             raise TutelageError("A reward belongs to a turn of the policy, and there is none yet: call chat first.")
+        if not math.isfinite(value):
+            raise TutelageError(f"The reward of a turn is {value}; it has to be a finite number.")
         self.rewards[-1] += float(value)
 
 
