@@ -263,6 +263,21 @@ def test_an_episode_without_room_in_the_context_is_truncated(policy):
     assert 60 - 12 < rollout.lengths().item() <= 60
 
 
+@pytest.mark.parametrize("engine", ["plain", "cpu"])
+def test_a_prompt_without_room_for_a_turn_has_no_score(tiny_model, engine):
+    policy = Policy(load_backbone(config.Model(tiny_model("qwen3"), device="cpu", engine=engine)))
+
+    async def long(row, episode):
+        await episode.chat(Message("user", "more " * (99 if row.get("turns") else 1)))
+        return 1.0
+
+    rollout = played(policy, long, n=2)
+    assert rollout.outcome.isnan().tolist() == [name == "b" for name in rollout.ids]
+    assert rollout.mask.any(1).tolist() == [name != "b" for name in rollout.ids]
+    with pytest.raises(RolloutError, match="room"):
+        played(policy, long, PROMPTS[1:2])
+
+
 def test_a_fault_is_drawn_again_and_then_leaves_its_prompt_without_a_score(policy):
     tries = []
 
@@ -369,6 +384,15 @@ async def _early_reward(row, episode):
     episode.reward(1)
 
 
+async def _not_finite(row, episode):
+    await episode.chat()
+    episode.reward(float("nan"))
+
+
+async def _silent(row, episode):
+    return 1.0
+
+
 async def _assistant(row, episode):
     await episode.chat({"role": "assistant", "content": "I am you."})
 
@@ -391,6 +415,8 @@ async def _both_at_once(row, episode):
     [
         (_text, "'1.0'"),
         (_early_reward, "turn"),
+        (_not_finite, "nan"),
+        (_silent, "'a'"),
         (_assistant, "I am you"),
         (_other_keys, "text"),
         (_nothing_new, "chat"),
@@ -402,14 +428,6 @@ def test_what_an_author_gets_wrong_is_refused(policy, play, word):
     script = Script(policy, TAGGED, ["Yes."] * 9)
     with pytest.raises(TutelageError, match=word):
         played(script, play, PROMPTS[:1], 1, sampling=sampling, generator=script.generator)
-
-
-def test_an_environment_without_a_turn_is_refused(policy):
-    async def silent(row, episode):
-        return 1.0
-
-    with pytest.raises(TutelageError, match="turn"):
-        played(policy, silent)
 
 
 def test_tools_are_offered_in_prompts_that_have_messages_and_no_tools(policy):

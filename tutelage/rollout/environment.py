@@ -188,8 +188,15 @@ class Episodes:
         try:
             async with deadline:
                 trace.outcome = _number(await _played(environment, trace.prompt, episode), environment)
+            if not trace.turns:
+                raise TutelageError(
+                    f"{environment.name} ended an episode of the prompt {trace.prompt.id!r} before a turn of the "
+                    "policy, so there is nothing to reward: let it call chat, or leave the prompt out."
+                )
         except Truncation as end:
             trace.stop = "turns" if str(end) == "turns" else "tokens"
+            if not trace.turns:  # no room for any
+                trace.outcome = math.nan
         except (Fault, TimeoutError) as error:
             if isinstance(error, TimeoutError) and not deadline.expired():
                 raise  # of the environment itself, which has to handle it

@@ -31,7 +31,8 @@ class Player:
 
     `prompts` are the records of all prompts by id, whose own columns the environment reads, `context` is the length of
     the policy's context. An episode that ends at a limit is truncated, and its environment returns 0. After a fault an
-    episode is played again, up to REDRAWS times; then its outcome is NaN, so that its prompt is left out of the step.
+    episode is played again, up to REDRAWS times; then its outcome is NaN, so that its prompt is left out of the step,
+    as is one that leaves no room for a turn.
 
     Raises TutelageError if the chat template does not show the tools, and whatever `play` raises.
     """
@@ -123,7 +124,10 @@ class Player:
         whole = [_joined(trace) for trace in traces]
         rows = assemble(prompts, whole, pad=pad)
         if max(len(trace.turns) for trace in traces) == 0:
-            raise RolloutError(f"{self.environment.name} ended every episode before a turn of the policy.")
+            raise RolloutError(
+                f"No episode of {self.environment.name} had a turn of the policy: what it reads first leaves no room in "
+                "the context, or there was a fault before."
+            )
         contexts, sampled, episode = list[EncodedRow](), list[list[int]](), list[int]()
         for row, trace in enumerate(traces):
             for one in trace.contexts:
