@@ -435,6 +435,9 @@ def test_rewards_of_turns_join_the_score_and_keep_a_group_alive() -> None:
     assert not batch.advantage[:, 1:].any()
     assert metrics["groups/dead"] == pytest.approx(1 - recipe.samples / len(scored))
     assert live_rows(recipe, equal, initial_state(recipe)).sum() == recipe.samples
+    single = replace(equal, turn=None)
+    assert prepare(recipe, single, initial_state(recipe))[2]["groups/dead"] == metrics["groups/dead"]
+    assert live_rows(recipe, single, initial_state(recipe)).sum() == recipe.samples
 
 
 @dataclass(frozen=True)

@@ -238,10 +238,11 @@ def _shaped(recipe: Recipe, scored: ScoredRollout, context: Context, state: Stat
 
 
 def _differs(recipe: Recipe, scored: ScoredRollout, shaped: PerRow) -> RowMask:
-    """The rows of prompts whose completions differ in their shaped score; with turns, those of prompts to which an
-    advantage over groups gives a Ψ other than 0. Bool[B]"""
+    """The rows of prompts whose completions differ in their shaped score with the rewards of their turns; with turns,
+    those of prompts to which an advantage over groups gives a Ψ other than 0. Bool[B]"""
     if scored.turn is None or "group" not in traits(recipe.advantage).needs:
-        scores = shaped.reshape(-1, scored.group)
+        whole = shaped if scored.turn_reward is None else _rewards(scored, shaped).sum(1)
+        scores = whole.reshape(-1, scored.group)
         return (scores.amax(1) > scores.amin(1)).repeat_interleave(scored.group)
     inputs = _rewards(scored, shaped), scored.mask, None, scored.group, Context(ids=scored.ids, turn=scored.turn)
     (psi, _), _ = apply(recipe.advantage, *inputs, state=init(recipe.advantage))
