@@ -15,9 +15,9 @@ from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Message, Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.rollout.environment import REDRAWS, Environment, with_tools
+from tutelage.rollout.environment import REDRAWS, Environment, EpisodeText, with_tools
 from tutelage.rollout.episodes import play_with_tools
-from tutelage.rollout.generator import RolloutError, encode_prompts, prompt_tokens
+from tutelage.rollout.generator import RolloutError, SampledCompletion, encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player
 from tutelage.rollout.scripted import ScriptedGenerator
@@ -206,6 +206,21 @@ def test_tools_are_called_until_a_turn_has_no_call(policy):
     assert len(rollout.branches.episode) == 1
     assert (tools.calls["calls"], tools.calls["failures"]) == (2, 1)
     assert "far" in script.asked[0]
+
+
+def test_a_turn_has_the_text_of_its_completion_and_the_opening_of_the_template(policy):
+    thinking = TAGGED.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+    script = Script(policy, thinking, [])
+    text = EpisodeText(script, Toolbox([tool_of(far)]))
+
+    def turn(sampled, own):
+        ids = script.tokenizer.encode(sampled, add_special_tokens=False)
+        return text.turn(SampledCompletion((*ids, *script.end_ids), (), True, own)).message
+
+    assert turn("hm</think>Six. STOP", "<think>\nhm</think>Six.").content == "<think>\nhm</think>Six."
+    message = turn(f"hm</think>I look.{called('Ayr')}", "")
+    assert message.content == "<think>\nhm</think>I look."
+    assert [call.name for call in message.calls] == ["far"]
 
 
 def test_a_template_that_drops_thoughts_makes_another_context(policy):

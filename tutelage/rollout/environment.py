@@ -20,6 +20,7 @@ from typing import Literal
 from tutelage.base import config
 from tutelage.base.concurrency import threaded
 from tutelage.base.errors import TutelageError
+from tutelage.data.chat_template import opening
 from tutelage.data.chat_tokens import encode, encode_next
 from tutelage.data.records import Message, Messages, Prompt, tools_of
 from tutelage.data.tool_calls import Calls, Turn, call_reader, turn_of
@@ -118,15 +119,18 @@ class EpisodeText:
         self._lock = threading.Lock()  # a tokenizer serves one thread at a time
 
     def turn(self, completion: SampledCompletion) -> Turn:
-        """The message of a sampled turn."""
+        """The message of a sampled turn. One without calls has the text of the completion; calls are read from all of
+        its tokens, among which may be special ones and a stop string."""
+        plain = Turn(Message("assistant", completion.text))
         if self._read is None:
-            return Turn(Message("assistant", completion.text))
+            return plain
         ids = list(completion.tokens)
         while ids and ids[-1] in self.end_ids:
             ids.pop()
         with self._lock:
             text = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return turn_of(text, self._read)
+            turn = turn_of(opening(self.tokenizer) + text, self._read)
+        return turn if turn.message.calls or turn.problem else plain
 
     def tokens_before(self, trace: Trace, messages: Messages, new: Sequence[Message]) -> tuple[list[int], bool]:
         """Tokens that the policy reads before the next turn of an episode, and whether they continue those of its last
