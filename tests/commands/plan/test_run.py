@@ -157,6 +157,11 @@ def test_servers_sample_in_place_of_the_trainers(bare):
         tt.plan(sft, tt.PlanSettings(gpu="h100", gpus=2, servers=1, prompt_tokens=9, response_tokens=9))
 
 
+def test_a_plan_of_episodes_says_that_it_counts_one_turn(bare):
+    (note,) = set(tt.plan(settings(bare, tools=("calculator",)), GPUS).notes) - set(tt.plan(settings(bare), GPUS).notes)
+    assert "turn" in note
+
+
 def test_what_does_not_fit_names_changes_that_do(tmp_path):
     """70 G weights on one H100."""
     tiny.FAMILIES["llama"].config(

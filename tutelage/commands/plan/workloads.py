@@ -143,6 +143,8 @@ def _improve(settings: "ImproveSettings", lengths: Lengths) -> PlannedRun:
     else:
         work = replace(work, epochs=1 + 2 * recipe.update.cg, updates=1, can_shard=False)
         notes.append("a curvature product of the natural gradient is counted as two passes with gradients")
+    if settings.has_episodes:
+        notes.append("an episode is counted with one turn; every further one reads its context again")
     if recipe.dynamic_sampling:
         notes.append("dynamic sampling is counted with one round; every further round samples again")
     if recipe.critic and settings.critic == "network":
