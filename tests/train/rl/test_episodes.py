@@ -234,6 +234,15 @@ def test_settings_without_effect_and_names_of_nothing_are_refused(tiny_model, fi
         improved(tiny_model, files, "refused", **settings)
 
 
+async def unpaid(row, episode):
+    await episode.chat()
+
+
+def test_an_environment_that_returns_no_reward_is_named(tiny_model, files):
+    with pytest.raises(TutelageError, match="environment"):
+        improved(tiny_model, files, "unpaid", environment=unpaid)
+
+
 def half(completions):
     return [0.5] * len(completions)
 

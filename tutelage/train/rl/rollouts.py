@@ -200,11 +200,19 @@ def _with_scores(answers: ScoredCompletions, reward: Reward) -> ScoredCompletion
     which = answers.has_scores
     if not which.any():
         raise TutelageError(
-            f"The reward {reward_name(reward)} does not apply to any prompt of a step (it returned None for "
+            f"{_source(answers, reward)} does not apply to any prompt of a step (no score for "
             f"{counted(len(answers.prompts), 'prompt')}): nothing can be learnt from it. Add a reward that applies, or "
             "leave these prompts out."
         )
     return answers if which.all() else answers.only(which)
+
+
+def _source(answers: ScoredCompletions, reward: Reward) -> str:
+    """Name of what gave completions no score."""
+    outcome = answers.rollout.outcome
+    if outcome is not None and outcome.isnan().any():
+        return "What the environment returned (None, or nothing after faults)"
+    return f"The reward {reward_name(reward)}"
 
 
 def _unscored(rounds: Sequence[ScoredCompletions]) -> dict[str, float]:
@@ -250,7 +258,7 @@ def greedy_completions(
     greedy = complete(generator, answers.prompts, 1, likeliest, reward, seed=settings.seed)
     if not greedy.has_scores.all():
         raise TutelageError(
-            f"The reward {reward_name(reward)} does not apply to a greedy completion (it returned None), which recipe "
+            f"{_source(greedy, reward)} does not apply to a greedy completion (it has no score), which recipe "
             f"{recipe.name} compares with: use a recipe without a greedy baseline, or return a number."
         )
     return greedy.scored()
