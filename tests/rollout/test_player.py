@@ -17,7 +17,7 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout.environment import REDRAWS, Environment, EpisodeText, with_tools
 from tutelage.rollout.episodes import play_with_tools
-from tutelage.rollout.generator import RolloutError, SampledCompletion, encode_prompts, prompt_tokens
+from tutelage.rollout.generator import RolloutError, SampledCompletion, concatenate, encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player
 from tutelage.rollout.scripted import ScriptedGenerator
@@ -135,6 +135,25 @@ def test_a_row_depends_on_its_prompt_and_number_alone(policy):
             torch.testing.assert_close(part.logp[row][part.mask[row]], whole.logp[other][whole.mask[other]])
     draws = [tuple(tokens(whole, row)) for row in range(len(whole))]
     assert len(set(draws)) > 3  # equal prompts of other ids, other numbers and other turns have other draws
+
+
+def test_rollouts_of_some_prompts_join_to_that_of_all(policy):
+    """As several ranks join theirs, of which one has single turns alone."""
+
+    async def as_told(row, episode):
+        return await (twice if "turns" in row else once)(row, episode)
+
+    whole = played(policy, as_told, n=3)
+    parts = [played(policy, as_told, some, n=3) for some in (PROMPTS[2:], PROMPTS[:2])]
+    assert parts[0].branches is None
+    joined = concatenate(parts).rows(torch.tensor([*range(3, 9), *range(3)]))
+    assert joined.ids == whole.ids
+    for row in range(len(whole)):
+        assert tokens(joined, row) == tokens(whole, row)
+        assert context_tokens(joined, row) == context_tokens(whole, row)
+    for name in ("turn", "turn_reward", "outcome", "logp"):
+        torch.testing.assert_close(getattr(joined, name), getattr(whole, name))
+    torch.testing.assert_close(policy.scores(joined).logp, policy.scores(whole).logp)
 
 
 def test_a_plain_function_is_played_as_a_coroutine(policy):
@@ -264,9 +283,12 @@ def test_an_environment_cannot_take_a_limit_for_a_failure_of_its_own(policy):
     assert rollout.outcome.tolist() == [0.0]
 
 
-def test_an_episode_without_room_in_the_context_is_truncated(policy):
+@pytest.mark.parametrize("shorter", ["policy", "generator"])
+def test_an_episode_without_room_in_the_context_is_truncated(policy, shorter):
     script = Script(policy, TAGGED, ["One two three."] * 99)
-    script.context = 60
+    script.context = 60 if shorter == "policy" else 500
+    if shorter == "generator":
+        object.__setattr__(script.generator, "context", 60)
 
     async def endless(row, episode):
         while True:

@@ -64,6 +64,11 @@ class ColocatedGenerator:
         self.probe.compare("vLLM in this process", lambda request: self._responses([request])[0])
         self.version = version
 
+    @property
+    def context(self) -> int:
+        """Tokens of a prompt and its completion for which vLLM has room."""
+        return int(self.engine.model_config.max_model_len)
+
     def generate(
         self,
         prompts: PromptTokens,
@@ -75,7 +80,7 @@ class ColocatedGenerator:
     ) -> Rollout:
         """`n` completions of each prompt, see `Generator`. The engine sleeps afterwards."""
         policy = self.policy
-        check_room(prompts, sampling.max_new_tokens, self.engine.model_config.max_model_len, "vLLM has room for {}")
+        check_room(prompts, sampling.max_new_tokens, self.context, "vLLM has room for {}")
         requests = token_requests(prompts, n, sampling, seed, policy)
         ends = StopCondition(policy.tokenizer, policy.end_ids, sampling.stop, torch.device("cpu"))
         with phase("generate"):

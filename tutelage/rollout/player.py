@@ -30,9 +30,10 @@ class Player:
     """Generator of episodes with an environment; `generator` samples their turns.
 
     `prompts` are the records of all prompts by id, whose own columns the environment reads, `context` is the length of
-    the policy's context. An episode that ends at a limit is truncated, and its environment returns 0. After a fault an
-    episode is played again, up to REDRAWS times; then its outcome is NaN, so that its prompt is left out of the step,
-    as is one that leaves no room for a turn.
+    the policy's context; that of a generator with a shorter one (`generator.context`) applies as well. An episode that
+    ends at a limit is truncated, and its environment returns 0. After a fault an episode is played again, up to REDRAWS
+    times; then its outcome is NaN, so that its prompt is left out of the step, as is one that leaves no room for a
+    turn.
 
     Raises TutelageError if the chat template does not show the tools, and whatever `play` raises.
     """
@@ -64,7 +65,8 @@ class Player:
     ) -> Rollout:
         """`n` episodes of each prompt, see `Generator`. No row is scored first."""
         traces = [Trace(self.prompts[name], number) for name in prompts.ids for number in range(n)]
-        table = Episodes(self.environment, self.text, sampling, seed, self.context)
+        contexts = [one for one in (self.context, getattr(self.generator, "context", None)) if one is not None]
+        table = Episodes(self.environment, self.text, sampling, seed, min(contexts, default=None))
         first = dict(zip(prompts.ids, prompts.tokens, strict=True))
         playing = [awaited(table.play(trace)) for trace in traces]
         try:
@@ -125,8 +127,8 @@ class Player:
         rows = assemble(prompts, whole, pad=pad)
         if max(len(trace.turns) for trace in traces) == 0:
             raise RolloutError(
-                f"No episode of {self.environment.name} had a turn of the policy: what it reads first leaves no room in "
-                "the context, or there was a fault before."
+                f"No episode of {self.environment.name} had a turn of the policy: what it reads first leaves no room "
+                "in the context, or there was a fault before."
             )
         contexts, sampled, episode = list[EncodedRow](), list[list[int]](), list[int]()
         for row, trace in enumerate(traces):

@@ -39,6 +39,11 @@ class ServerGenerator:
         self.fleet, self.vocabulary, self.weights, self.device = Fleet(servers), vocabulary, sync, device
         self.version = 0
 
+    @property
+    def context(self) -> int | None:
+        """The shortest context of a server in tokens; None if unreported."""
+        return min((one.context for one in self.fleet.live if one.context is not None), default=None)
+
     @phase("hand over weights")
     def sync(self, version: int) -> None:
         """Make the servers load the policy's weights as version `version`, and test each server on them.
