@@ -177,6 +177,7 @@ class Sample:
     """As much of a rollout as the first steps read: two answers to each prompt."""
 
     group = 2
+    outcome = turn_reward = None
 
     def __init__(self, kinds):
         scores = {"live": (1, 2), "cut": (1, 2), "half cut": (1, 2)}
@@ -226,3 +227,22 @@ def test_answers_that_are_cut_keep_their_scores_where_the_settings_say_so(caplog
         )
     ]
     assert not [record for record in caplog.records if record.levelname == "WARNING"], "their scores differ"
+
+
+def test_episodes_that_differ_in_rewards_of_turns_are_no_constant_reward(caplog):
+    sample = Sample(["equal", "equal"])
+    sample.turn_reward = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
+    first, lines = FirstSteps(override(recipe_named("grpo"), ("shaping.missing_end=none",)), SHORT, 9, 1e-3), []
+    with collected(lines):
+        for index in range(1, 4):
+            first.look(Step(index, {}, sample, (("p", "a"),) * 4, SimpleNamespace(shaping={})))
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_episodes_that_are_cut_name_all_their_limits():
+    sample, lines = Sample(["cut", "live"]), []
+    sample.outcome = torch.zeros(4)
+    first = FirstSteps(override(recipe_named("grpo"), ("shaping.missing_end=none",)), SHORT, 9, 1e-3)
+    with collected(lines):
+        first.look(Step(1, {}, sample, (("p", "a"),) * 4, SimpleNamespace(shaping={})))
+    assert "--turns" in lines[0]

@@ -90,6 +90,7 @@ class FirstSteps:
         head = (
             f"Of the first {counted(len(sample), 'completion')} {cut:.0%} were cut at "
             f"{counted(self._sampling.max_new_tokens, 'token')} (--sampling.max-new-tokens)"
+            f"{'' if sample.outcome is None else ' in a turn, at --turns or at the end of the context'}"
         )
         if instead is not None:
             why = ", since most completions end by themselves" if shaping.missing_end == "auto" else ""
@@ -178,17 +179,18 @@ def _listed(noun: str, names: Sequence[str]) -> str:
 
 
 def _causes(sample: ScoredRollout, texts: Sequence[tuple[str, str]], instead: float | None) -> Iterator[str]:
-    """Yield the cause of equal shaped scores for each prompt that has them; with one completion per prompt, for the
-    whole batch."""
+    """Yield the cause of equal shaped scores, with the rewards of turns, for each prompt that has them; with one
+    completion per prompt, for the whole batch."""
     size = sample.group if sample.group > 1 else len(sample)
+    whole = sample.score if sample.turn_reward is None else sample.score + sample.turn_reward.sum(1)
     for start in range(0, len(sample), size):
         rows = slice(start, start + size)
-        score, ended = sample.score[rows], sample.terminated[rows]
+        score, ended = whole[rows], sample.terminated[rows]
         if instead is not None and not ended.any() and not _equal(score):
             yield CUT
         elif _equal(score):
             answers = {answer for _, answer in texts[rows]}
-            if _equal(sample.score):
+            if _equal(whole):
                 yield CONSTANT
             else:
                 yield REPEATED if len(answers) == 1 else EQUAL
