@@ -66,6 +66,27 @@ def test_runs_that_differ_in_the_seed_alone_are_one_variant(tmp_path: Path) -> N
     assert all(math.isclose(high - low, 0.2) for c in curves for low, high in zip(c.low, c.high, strict=True))
 
 
+def test_runs_on_different_data_are_different_variants(tmp_path: Path) -> None:
+    """By the name of the file; by its rows if the file changed; and a repetition counts as no further seed."""
+    folders = []
+    for name, data, rows, seed in (
+        *(("a", "a.jsonl", "24 rows, 5f", seed) for seed in (0, 1)),
+        *(("b", "b.jsonl", "30 rows, 77", seed) for seed in (0, 1)),
+        ("changed", "a.jsonl", "25 rows, 60", 0),
+        ("again", "a.jsonl", "24 rows, 5f", 0),
+    ):
+        folder = training(tmp_path / name, "ppo", seed)
+        write(folder / "config.json", config("sft", data=data, seed=seed, out=str(folder)) | {"data": rows})
+        folders.append(folder)
+    comparison = compare_runs(folders)
+    assert [one.seeds for one in comparison.variants] == [(0, 1), (0, 1), (0,), (0,)]
+    assert {row.name: row.values for row in comparison.settings} == {
+        "data": ("a.jsonl", "b.jsonl", "a.jsonl", "a.jsonl"),
+        "rows": ("24 rows, 5f", "30 rows, 77", "25 rows, 60", "24 rows, 5f"),
+    }
+    assert {test.difference.n for test in comparison.tests} == {2}
+
+
 def test_the_order_of_the_seeds_changes_nothing(tmp_path: Path) -> None:
     folders = [training(tmp_path, recipe, seed) for recipe in ("ppo", "grpo") for seed in range(3)]
     first, other = compare_runs(folders), compare_runs([folders[i] for i in (1, 0, 2, 5, 4, 3)])

@@ -1,13 +1,15 @@
 """Comparison of runs of one kind: their curves, the settings that differ, final figures, and paired tests.
 
 Runs that differ only in their seed, and in settings that do not affect the computation, are one *variant*. Its curves
-and figures are means over its seeds. The first variant is the one that the others are compared with.
+and figures are means over its seeds. A second run of a seed is of another variant: its data or its code changed. The
+first variant is the one that the others are compared with.
 """
 
 import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -29,6 +31,8 @@ VARIANTS = 12
 """Maximum number of variants, which is that of lines that a chart can tell apart."""
 AFTER = "_after"
 """End of the names of scores in `answers.jsonl`."""
+ROWS = "rows"
+"""Name of the fingerprint of the data among the settings."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +120,16 @@ class _Run:
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
-        """Settings that affect the result."""
+        """Settings that affect the result, and the fingerprint of the rows that were read."""
         settings = {name: value for name, value in settings_of(self.content).items() if not _incidental(name)}
-        return settings | ({"data": self.content.config["data"]} if "data" in self.content.config else {})
+        rows = self.content.config.get("data") if "settings" in self.content.config else None
+        return settings | ({} if rows is None else {ROWS: rows})
 
     @property
     def identity(self) -> str:
-        """What the runs of a variant share."""
+        """What the runs of a variant share; their rows may be split by the seed."""
         return json.dumps(
-            {name: value for name, value in self.settings.items() if name not in ("seed", "data")}, sort_keys=True
+            {name: value for name, value in self.settings.items() if name not in ("seed", ROWS)}, sort_keys=True
         )
 
     @cached_property
@@ -166,9 +171,12 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
     runs = _read(folders)
     kind = _kind(runs)
     _check_prompts(runs)
-    groups: dict[str, list[_Run]] = {}
+    groups: dict[tuple[str, int], list[_Run]] = {}
+    repetitions: Counter[tuple[str, object]] = Counter()
     for run in runs:
-        groups.setdefault(run.identity, []).append(run)
+        same = run.identity, run.settings.get("seed")
+        groups.setdefault((run.identity, repetitions[same]), []).append(run)
+        repetitions[same] += 1
     if len(groups) > VARIANTS:
         raise TutelageError(
             f"{counted(len(groups), 'variant')} cannot be told apart in one chart: compare at most {VARIANTS}."
