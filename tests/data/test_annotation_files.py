@@ -5,6 +5,8 @@
 
 import csv
 import json
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.annotation_files import Export, read_annotations
+from tutelage.data.annotation_formats import annotation_formats
 from tutelage.data.annotations import Annotation, Parts
 from tutelage.data.formats import load_preferences
 from tutelage.data.records import Message, user
@@ -274,6 +277,15 @@ def test_argilla_records_as_columns(write: Any) -> None:
     assert export.account.read == 2
 
 
+def test_argilla_answers_without_raters_are_several(write: Any) -> None:
+    one = {"id": "1", "prompt": "Why?", "response": "So.", "quality.responses": [1, 0, 1]}
+    given = {"quality": [{"value": 1}, {"value": 0}, {"value": 1}]}
+    for row in (one, record({"prompt": "Why?", "response": "So."}, given)):
+        annotations = [each for each, _ in read_annotations([write("f.json", row)], Parts()).annotations]
+        assert [each.value for each in annotations] == [1.0, 0.0, 1.0]
+        assert len({each.id for each in annotations}) == 3
+
+
 def test_argilla_fields_of_other_names_are_named_with_their_flag(write: Any) -> None:
     fields = {"ask": "Why?", "first": "One.", "second": "Two."}
     given = {"better": [{"value": "second", "user_id": "u"}]}
@@ -305,7 +317,7 @@ def test_label_studio_tasks(write: Any) -> None:
     results = [result("comparison", "pairwise", selected="right"), result("why", "textarea", text=["Clear."])]
     annotation = only(read_annotations([write("p.json", task(results))], Parts()))
     assert (annotation.role, annotation.value, annotation.rater, annotation.time) == ("choice", "b", "3", NOON)
-    assert annotation.responses == ("One.", "Two.")
+    assert (annotation.responses, annotation.reason) == (("One.", "Two."), "Clear.")
 
 
 def test_the_left_of_a_pairwise_tag_is_the_first_that_it_names(write: Any) -> None:
@@ -387,6 +399,45 @@ def test_a_trace_beside_its_observations_is_itself(write: Any) -> None:
     root = {"id": "o1", "traceId": "t", "type": "SPAN", "parentObservationId": None, "input": "Why?", "output": "Root."}
     files = [write("t.jsonl", trace("t", observations=[root])), write("s.jsonl", score("s", "t"))]
     assert only(read_annotations(files, Parts())).responses == ("t.",)
+
+
+ROWS: dict[str, Row] = {
+    "trace": trace("t"),
+    "score": score("s", "t"),
+    "run": run("r"),
+    "feedback": feedback("f", "r", 1),
+    "record": {"id": "1", "fields": TWO, "responses": {"better": [{"value": "a", "user_id": "u"}]}},
+    "task": task([result("comparison", "pairwise", selected="left")]),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_without_an_id_are_left_out_and_never_taken_for_one(write: Any, name: str) -> None:
+    export = read_annotations([write("x.jsonl", *[ROWS[name] | {"id": None}] * 2)], Parts())
+    assert (export.annotations, export.subjects) == ((), ())
+    assert [len(places) for reason, places in export.account.left_out.items() if "id" in reason] == [2]
+
+
+def _mutations(value: object) -> Iterator[object]:
+    """The value with one part of it replaced by something of another type."""
+    yield from (None, 3, float("nan"), "x", [3], ["x"], [[]], {"x": 1}, [{"x": [1]}])
+    if isinstance(value, dict):
+        yield from ({**value, key: other} for key, part in value.items() for other in _mutations(part))
+    if isinstance(value, list):
+        yield from ([*value[:n], other, *value[n + 1 :]] for n, part in enumerate(value) for other in _mutations(part))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_is_read_or_left_out(name: str) -> None:
+    """A row of a type that no tool writes is left out with a reason, not with a traceback."""
+    form = next(each for each in annotation_formats(Parts()) if each.fits(ROWS[name]))
+    count = 0
+    for row in _mutations(ROWS[name]):
+        if isinstance(row, dict) and row.keys() >= ROWS[name].keys():
+            exported = form.parse(row)
+            assert all(isinstance(each.value, str) or math.isfinite(each.value) for each in exported.statements)
+            count += 1
+    assert count > 20
 
 
 def test_other_files_are_no_exports(write: Any) -> None:

@@ -90,3 +90,4 @@ def test_numbers_of_tables() -> None:
     assert [as_number(value) for value in (1, 0.5, True, "3", "true", "False", "good", None)] == [
         1.0, 0.5, 1.0, 3.0, 1.0, 0.0, None, None,
     ]  # fmt: skip
+    assert [as_number(value) for value in (float("nan"), "NaN", "-inf", 1e999, 10**400)] == [None] * 5

@@ -9,6 +9,7 @@ messages or of a reply, as tables have it.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -150,16 +151,27 @@ def words(values: Values, *names: str) -> str:
     return "" if value is None else cell_text({"cell": value}, "cell")
 
 
+def key_of(values: Values, *names: str) -> str:
+    """The first of these cells as an id.
+
+    Raises:
+        Unusable: there is none; rows without ids would be taken for one.
+    """
+    key = words(values, *names)
+    if not key:
+        raise Unusable(f"a row without {' or '.join(names)}, by which it is recognised")
+    return key
+
+
 def moment(values: Values, *names: str) -> int:
     """The first of these cells as milliseconds since 1970; 0 if there is none."""
     return cell_time({"time": first_of(values, *names)}, "time")
 
 
 def as_number(value: object) -> float | None:
-    """A number, or a true or false value as 1 or 0; also as text, as tables have it."""
-    if isinstance(value, int | float):
-        return float(value)
+    """A finite number, or a true or false value as 1 or 0; also as text, as tables have it."""
     try:
-        return float(str(value))
-    except ValueError:
+        number = float(value) if isinstance(value, int | float) else float(str(value))
+    except (ValueError, OverflowError):
         return {"true": 1.0, "false": 0.0}.get(str(value).strip().lower())
+    return number if math.isfinite(number) else None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tutelage.data.annotations import Exported, Parts, Statement, Subject
-from tutelage.data.export_values import as_number, asked, moment, said, words
+from tutelage.data.export_values import as_number, asked, key_of, moment, said, words
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Messages
 from tutelage.data.row_values import Unusable
@@ -57,7 +57,7 @@ def _record(key: str, fields: Mapping[str, object], parts: Parts, answers: Itera
         Subject(key if single else f"{key}/{name}", prompt, said(fields[name]), words(fields, f"model_{end}", "model"))
         for name, end in zip(names, "ab", strict=False)
     )
-    reasons = {each.rater: str(each.value) for each in answers if _fold(each.question) in _REASONS and each.value}
+    reasons = {each.rater: _reason_of(each.value) for each in answers if _fold(each.question) in _REASONS}
     statements: list[Statement] = []
     left_out: list[str] = []
     for each in answers:
@@ -169,9 +169,16 @@ def _text_of(value: object) -> str:
     return value
 
 
+def _reason_of(value: object) -> str:
+    """The text of a reason; empty if there is none."""
+    with suppress(Unusable):
+        return _text_of(value)
+    return ""
+
+
 def argilla_record(values: Values, parts: Parts) -> Exported:
     """A record of `Dataset.records.to_json` (responses by question) or of the server's interface (by rater)."""
-    key = f"argilla:{words(values, '_server_id', 'id')}"
+    key = f"argilla:{key_of(values, '_server_id', 'id')}"
     fields, responses = values.get("fields"), values.get("responses")
     if not isinstance(fields, Mapping):
         raise Unusable("fields is no object")
@@ -180,17 +187,26 @@ def argilla_record(values: Values, parts: Parts) -> Exported:
 
 def _argilla_answers(key: str, responses: object) -> Iterator[_Answer]:
     if isinstance(responses, Mapping):
-        given = [(question, each) for question, some in responses.items() for each in some or ()]
-        for question, each in given:
-            rater = str(each.get("user_id") or "")
-            yield _Answer(f"{key}/{question}/{rater}", question, each.get("value"), rater, dropped=_status(each))
+        for question, given in responses.items():
+            for place, each in enumerate(_objects(given, f"responses.{question}"), 1):
+                rater = str(each.get("user_id") or "")
+                id_ = f"{key}/{question}/{rater or place}"
+                yield _Answer(id_, question, each.get("value"), rater, dropped=_status(each))
         return
-    for each in responses if isinstance(responses, list) else ():
+    for place, each in enumerate(_objects(responses, "responses"), 1):
         rater = str(each.get("user_id") or "")
-        time = moment(each, "updated_at", "inserted_at")
-        for question, answer in (each.get("values") or {}).items():
+        time, values = moment(each, "updated_at", "inserted_at"), each.get("values")
+        for question, answer in values.items() if isinstance(values, Mapping) else ():
             value = answer.get("value") if isinstance(answer, Mapping) else answer
-            yield _Answer(f"{key}/{question}/{rater}", question, value, rater, time, _status(each))
+            yield _Answer(f"{key}/{question}/{rater or place}", question, value, rater, time, _status(each))
+
+
+def _objects(values: object, name: str) -> list[Mapping[str, Any]]:
+    """The objects of a list, which may be absent."""
+    items = [] if values is None else values
+    if not isinstance(items, list) or not all(isinstance(each, Mapping) for each in items):
+        raise Unusable(f"{name} is no list of objects")
+    return items
 
 
 def _status(response: Mapping[str, object]) -> str:
@@ -208,34 +224,35 @@ def _list(value: object) -> list[object]:
 
 
 def argilla_flat(values: Values, parts: Parts) -> Exported:
-    key = f"argilla:{words(values, '_server_id', 'id')}"
+    key = f"argilla:{key_of(values, '_server_id', 'id')}"
     questions = [match[1] for column in values if (match := _ANSWERS.fullmatch(column))]
     answers = []
     for question in questions:
         columns = (f"{question}.responses", f"{question}.responses.users", f"{question}.responses.status")
         given, raters, statuses = (_list(values.get(column)) for column in columns)
         for place, value in enumerate(given):
-            rater = str(raters[place]) if place < len(raters) else ""
+            rater = str(raters[place] or "") if place < len(raters) else ""
             dropped = _status({"status": statuses[place] if place < len(statuses) else None})
-            answers.append(_Answer(f"{key}/{question}/{rater}", question, value, rater, dropped=dropped))
+            id_ = f"{key}/{question}/{rater or place + 1}"
+            answers.append(_Answer(id_, question, value, rater, dropped=dropped))
     own = ("id", "status", "_server_id")
     fields = {name: values[name] for name in values if "." not in name and name not in own}
     return _record(key, fields, parts, answers)
 
 
 def label_studio_task(values: Values, parts: Parts) -> Exported:
-    key, data = f"label-studio:{words(values, 'id')}", values.get("data")
+    key, data = f"label-studio:{key_of(values, 'id')}", values.get("data")
     if not isinstance(data, Mapping):
         raise Unusable("data is no object")
     return _record(key, data, parts, _label_studio_answers(key, values.get("annotations")))
 
 
 def _label_studio_answers(key: str, annotations: object) -> Iterator[_Answer]:
-    for each in annotations if isinstance(annotations, list) else ():
+    for each in _objects(annotations, "annotations"):
         by = each.get("completed_by")
         rater = words(by, "email", "id") if isinstance(by, Mapping) else str(by or "")
         dropped = "an annotation that was cancelled" if each.get("was_cancelled") else ""
-        time, results = moment(each, "updated_at", "created_at"), each.get("result") or []
+        time, results = moment(each, "updated_at", "created_at"), _objects(each.get("result"), "result")
         if not results:
             yield _Answer("", "", None, rater, time, dropped or "an annotation without a result")
         for result in results:
@@ -258,7 +275,7 @@ _LABEL_STUDIO = ("id", "annotator", "annotation_id", "created_at", "updated_at",
 
 def label_studio_row(values: Values, parts: Parts) -> Exported:
     """A row of JSON_MIN or CSV: data and answers side by side."""
-    key, annotation = f"label-studio:{words(values, 'id')}", words(values, "annotation_id")
+    key, annotation = f"label-studio:{key_of(values, 'id')}", key_of(values, "annotation_id")
     fields = {name: values[name] for name in values if name not in _LABEL_STUDIO and values[name] is not None}
     names = _response_names(fields, parts)
     prompts = [parts.prompt] if parts.prompt else [name for name in fields if _fold(name) in _PROMPTS]
@@ -273,8 +290,8 @@ def label_studio_row(values: Values, parts: Parts) -> Exported:
 
 def mechanical_turk_row(values: Values, parts: Parts) -> Exported:
     """An assignment of the results file that a requester downloads."""
-    rater, assignment = words(values, "WorkerId"), words(values, "AssignmentId")
-    key, time = f"mturk:{words(values, 'HITId')}", 0
+    rater, assignment = words(values, "WorkerId"), key_of(values, "AssignmentId")
+    key, time = f"mturk:{key_of(values, 'HITId')}", 0
     status = words(values, "AssignmentStatus")
     dropped = f"an assignment that is {status}" if status == "Rejected" else ""
     fields = {name.removeprefix("Input."): values[name] for name in values if name.startswith("Input.")}

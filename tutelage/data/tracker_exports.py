@@ -10,7 +10,7 @@ Keys are those of the interfaces (`traceId`) or of their clients and bulk export
 from collections.abc import Mapping
 
 from tutelage.data.annotations import Exported, Parts, RaterKind, Statement, Subject
-from tutelage.data.export_values import as_number, asked, first_of, moment, said, words
+from tutelage.data.export_values import as_number, asked, first_of, key_of, moment, said, words
 from tutelage.data.readers import Values
 from tutelage.data.row_values import Unusable
 from tutelage.data.vote_rows import cell_text
@@ -45,7 +45,7 @@ def is_langfuse_trace(values: Values) -> bool:
 def langfuse_trace(values: Values, parts: Parts) -> Exported:
     """A trace or an observation, and the scores and observations that a trace may include. The root observation of a
     trace is the trace."""
-    key, trace = words(values, "id"), words(values, "traceId", "trace_id")
+    key, trace = key_of(values, "id"), words(values, "traceId", "trace_id")
     is_root = trace and not first_of(values, "parentObservationId", "parent_observation_id")
     within = f"{trace}/{key}" if trace else key
     keys = (trace, within) if is_root else (within, "")
@@ -84,7 +84,7 @@ def langfuse_score(values: Values, parts: Parts) -> Exported:
             return Exported(left_out=(f"a score of the type {kind} without a number",))
         value = number
     statement = Statement(
-        f"langfuse:{words(values, 'id')}",
+        f"langfuse:{key_of(values, 'id')}",
         (f"langfuse:{target}",),
         words(values, "name"),
         value,
@@ -104,7 +104,7 @@ def langsmith_run(values: Values, parts: Parts) -> Exported:
     extra = values.get("extra")
     metadata = extra.get("metadata") if isinstance(extra, Mapping) else None
     model = words(metadata, "ls_model_name") if isinstance(metadata, Mapping) else ""
-    keys = (words(values, "id"), "")
+    keys = (key_of(values, "id"), "")
     subjects, problem = subject_of("langsmith", keys, values.get("inputs"), values.get("outputs"), parts, model)
     return Exported(subjects, without=problem)
 
@@ -125,7 +125,7 @@ def langsmith_feedback(values: Values, parts: Parts) -> Exported:
     if value in (None, ""):
         return Exported(left_out=("a feedback without a score, a value and a correction",))
     assert value is not None
-    key = f"langsmith:{words(values, 'id')}"
+    key = f"langsmith:{key_of(values, 'id')}"
     group = words(values, "feedback_group_id")
     statement = Statement(
         key,
@@ -146,7 +146,7 @@ def langsmith_feedback(values: Values, parts: Parts) -> Exported:
 
 
 def phoenix_span(values: Values, parts: Parts) -> Exported:
-    keys = (words(values, "context.span_id"), "")
+    keys = (key_of(values, "context.span_id"), "")
     asks, says = values.get("attributes.input.value"), values.get("attributes.output.value")
     subjects, problem = subject_of("phoenix", keys, asks, says, parts, words(values, "attributes.llm.model_name"))
     return Exported(subjects, without=problem)
