@@ -57,6 +57,13 @@ def test_importing_again_changes_nothing(runs: str, tmp_path: Path) -> None:
     assert imported(tmp_path / "out", scores) == once  # the runs of the first import are known
 
 
+def test_texts_with_line_separators_are_imported_again(tmp_path: Path) -> None:
+    strange = run(0) | {"inputs": {"question": "One\u2028two\x85three\x0cfour\r\nfive"}}
+    files = write(tmp_path / "runs.jsonl", strange), write(tmp_path / "scores.jsonl", feedback(0, 1))
+    once = imported(tmp_path / "out", *files)
+    assert imported(tmp_path / "out", *files) == once
+
+
 def test_parts_of_an_export_are_the_whole_in_any_order(runs: str, tmp_path: Path) -> None:
     one, other = feedback(0, 1), feedback(1, 0, feedback_source={"type": "app", "user_id": "bert"})
     first, second = write(tmp_path / "1.jsonl", one), write(tmp_path / "2.jsonl", other)

@@ -78,7 +78,7 @@ def open_folder(path: Path, fixed: Mapping[str, bool]) -> ImportFolder:
         raise TutelageError(f"--out {path} holds other things than an import; give the name of a new folder.")
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        lines = (path / "annotations.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (path / "annotations.jsonl").read_bytes().splitlines()  # of bytes: U+2028 ends no line
         annotations = [_annotation(json.loads(line)) for line in lines]
         before, form = manifest["fixed"], manifest["format"]
         folder = ImportFolder(path, fixed, manifest["salt"], manifest["raters"])
