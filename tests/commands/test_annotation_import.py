@@ -93,6 +93,21 @@ def test_people_are_numbered_alike_in_every_import(runs: str, tmp_path: Path) ->
     assert not any(b"anna" in content or b"bert" in content for content in files.values())
 
 
+def record(*answers: Row) -> Row:
+    fields = {"prompt": "Why?", "response": "So."}
+    return {"id": "1", "_server_id": "abc", "fields": fields, "responses": {"quality": list(answers)}}
+
+
+def test_ids_of_annotations_tell_no_ids_of_people(tmp_path: Path) -> None:
+    """Argilla has none, so that they are those of the records and the raters."""
+    out = tmp_path / "out"
+    anna, bert = {"user_id": "anna", "value": 1}, {"user_id": "bert", "value": 0}
+    once = imported(out, write(tmp_path / "records.jsonl", record(anna, bert)))
+    assert not any(b"anna" in content or b"bert" in content for content in once.values())
+    imported(out, write(tmp_path / "records.jsonl", record(bert, anna)))
+    assert {row["rater"]: row["choice"] for row in rows(out / "ratings.jsonl")} == {"rater-1": 1.0, "rater-2": 0.0}
+
+
 def test_ids_of_people_on_request(runs: str, tmp_path: Path) -> None:
     out, scores = tmp_path / "out", write(tmp_path / "1.jsonl", feedback(0, 1))
     imported(out, runs, scores, names=True)
@@ -112,6 +127,14 @@ def test_personal_data_are_replaced_before_anything_is_stored(runs: str, tmp_pat
     assert load_demonstrations(tmp_path / "out" / "demonstrations.jsonl").records[0].response == "Write to [email]."
     with pytest.raises(TutelageError, match="--redact"):
         imported(tmp_path / "out", runs, scores)
+
+
+def test_texts_that_are_no_corrections_are_redacted_too(tmp_path: Path) -> None:
+    texts = [{"user_id": str(n), "value": text} for n, text in enumerate(("Ask ada@example.org.", "ada@example.org"))]
+    files = imported(tmp_path / "out", write(tmp_path / "r.jsonl", record(*texts)), redact=True)
+    assert not any(b"ada@" in content for content in files.values())
+    imported(tmp_path / "good", str(tmp_path / "r.jsonl"), redact=True, good=("ada@example.org",))
+    assert [row["choice"] for row in rows(tmp_path / "good" / "ratings.jsonl")] == [0.0, 1.0]
 
 
 def test_every_annotation_is_accounted_for(runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ other commands read.
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +53,15 @@ class ImportFolder:
         """The numbered name of a rater, the same in every import."""
         key = hashlib.sha256(f"{self.salt}{name}".encode()).hexdigest()[:32]
         return f"rater-{self.raters.setdefault(key, len(self.raters) + 1)}"
+
+    def private(self, annotation: Annotation) -> Annotation:
+        """The annotation with the numbered name of its rater, also at the end of its id, which a tool without ids of
+        annotations has from the rater's."""
+        if not annotation.rater:
+            return annotation
+        name, (key, slash, last) = self.rater(annotation.rater), annotation.id.rpartition("/")
+        id_ = f"{key}{slash}{name}" if last == annotation.rater else annotation.id
+        return replace(annotation, id=id_, rater=name)
 
     def merge(self, annotation: Annotation) -> str:
         """Add an annotation. Returns "new", "changed", "known", or "older" if the folder has a later edit, which is
@@ -112,9 +121,11 @@ def _row(annotation: Annotation) -> dict[str, object]:
     return row | {"prompt": prompt}
 
 
-def redacted(annotation: Annotation, redact: Callable[[str], str]) -> Annotation:
-    """The annotation with changed texts."""
-    value = redact(annotation.value) if annotation.role == "correction" else annotation.value  # type: ignore[arg-type]
+def redacted(annotation: Annotation, redact: Callable[[str], str], words: Collection[str]) -> Annotation:
+    """The annotation with changed texts; its value may be a text, unless it is one of `words`."""
+    value = annotation.value
+    if isinstance(value, str) and value not in words:
+        value = redact(value)
     return replace(
         annotation,
         messages=_redacted(annotation.messages, redact),

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,10 +127,8 @@ def _private(export: "Export", folder: "ImportFolder", settings: ImportSettings)
         folder.subjects[subject.id] = redacted_subject(subject, redact) if redact else subject
     for annotation, place in export.annotations:
         if redact:
-            annotation = redacted(annotation, redact)
-        if annotation.rater and not settings.names:
-            annotation = replace(annotation, rater=folder.rater(annotation.rater))
-        yield annotation, place
+            annotation = redacted(annotation, redact, {*settings.meanings, *settings.good})
+        yield (annotation if settings.names else folder.private(annotation)), place
 
 
 def _redactor() -> Callable[[str], str]:
