@@ -74,6 +74,35 @@ def test_parts_of_an_export_are_the_whole_in_any_order(runs: str, tmp_path: Path
         assert rows(tmp_path / "parts" / f"{name}.jsonl") == rows(tmp_path / "whole" / f"{name}.jsonl")
 
 
+def langfuse_score(key: str, value: int, observation: str = "") -> Row:
+    row = {"id": key, "name": "good", "value": value, "dataType": "BOOLEAN", "traceId": "t"}
+    return row | {"observationId": observation or None}
+
+
+@pytest.mark.parametrize("traces_first", [True, False])
+def test_a_trace_and_its_root_observation_are_two_in_any_order(tmp_path: Path, traces_first: bool) -> None:
+    root = {"id": "o", "traceId": "t", "parentObservationId": None, "input": "Why?", "output": "Root."}
+    files = [
+        write(tmp_path / "traces.jsonl", {"id": "t", "projectId": "p", "input": "Why?", "output": "Trace."}),
+        write(tmp_path / "observations.jsonl", root),
+        write(tmp_path / "scores.jsonl", langfuse_score("1", 1), langfuse_score("2", 0, "o")),
+    ]
+    for file in files if traces_first else files[1::-1] + files[2:]:
+        imported(tmp_path / "out", file)
+    completions = {row["id"]: row["text"] for row in rows(tmp_path / "out" / "completions.jsonl")}
+    assert completions == {"langfuse:t": "Trace.", "langfuse:t/o": "Root."}
+    ratings = {row["completion"]: row["choice"] for row in rows(tmp_path / "out" / "ratings.jsonl")}
+    assert ratings == {"Trace.": 1.0, "Root.": 0.0}
+
+
+def test_a_root_observation_is_meant_by_both_ids_in_later_imports(tmp_path: Path) -> None:
+    root = {"id": "o", "traceId": "t", "parentObservationId": None, "input": "Why?", "output": "Root."}
+    imported(tmp_path / "out", write(tmp_path / "observations.jsonl", root))
+    imported(tmp_path / "out", write(tmp_path / "1.jsonl", langfuse_score("1", 1)))
+    imported(tmp_path / "out", write(tmp_path / "2.jsonl", langfuse_score("2", 0, "o")))
+    assert [row["completion"] for row in rows(tmp_path / "out" / "ratings.jsonl")] == ["Root.", "Root."]
+
+
 def test_a_later_edit_counts_and_an_earlier_one_does_not(runs: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     imported(out, runs, write(tmp_path / "1.jsonl", feedback(0, 1)))

@@ -10,7 +10,7 @@ other commands read.
     unpaired.jsonl                     responses labelled good or bad; read by `sft` and `dpo --loss kto`
     demonstrations.jsonl               better responses; read by `sft`
     left_out.jsonl                     the statements of the last import that became nothing, with the reasons
-    import.json                        what every import shares, and what recognises raters
+    import.json                        what every import shares, and what recognises raters and responses
 """
 
 import hashlib
@@ -89,7 +89,7 @@ def open_folder(path: Path, fixed: Mapping[str, bool]) -> ImportFolder:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         lines = (path / "annotations.jsonl").read_bytes().splitlines()  # of bytes: U+2028 ends no line
         annotations = [_annotation(json.loads(line)) for line in lines]
-        before, form = manifest["fixed"], manifest["format"]
+        before, form, aliases = manifest["fixed"], manifest["format"], dict(manifest["aliases"])
         folder = ImportFolder(path, fixed, manifest["salt"], manifest["raters"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TutelageError(f"The import in {path} cannot be continued: {error}.") from error
@@ -104,7 +104,8 @@ def open_folder(path: Path, fixed: Mapping[str, bool]) -> ImportFolder:
         prompts = {prompt.id: prompt.messages for prompt in load_prompts(path / "prompts.jsonl").records}
         for each in load_completions(path / "completions.jsonl").records:
             model = "" if each.sampler == UNKNOWN else each.sampler
-            folder.subjects[each.id] = Subject(each.id, prompts[each.prompt_id], each.text, model)
+            alias = aliases.get(each.id, "")
+            folder.subjects[each.id] = Subject(each.id, prompts[each.prompt_id], each.text, model, alias)
     return folder
 
 
@@ -162,7 +163,9 @@ def write_folder(folder: ImportFolder, derived: Derived, account: Account) -> di
         ),
     }
     counts = {name: _write(folder.path / f"{name}.jsonl", rows) for name, rows in files.items()}
-    manifest = {"format": FORMAT, "fixed": folder.fixed, "salt": folder.salt, "raters": folder.raters}
+    aliases = {each.id: each.alias for each in folder.subjects.values() if each.alias}
+    own = {"salt": folder.salt, "raters": folder.raters, "aliases": aliases}
+    manifest = {"format": FORMAT, "fixed": folder.fixed} | own
     write_atomically(folder.path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     return counts
 

@@ -46,7 +46,7 @@ def read_annotations(sources: Sequence[str], parts: Parts, stored: Sequence[Subj
                 account.left_out[reason].append(place)
             if row.without:
                 without.append(f"{place}: {row.without}")
-    subjects = [*stored, *_with_single_roots(subjects)]
+    subjects = _with_single_roots([*stored, *subjects])
     return Export(tuple(join(subjects, statements, account)), tuple(subjects), files, tuple(without), account)
 
 
