@@ -401,6 +401,26 @@ def test_a_trace_beside_its_observations_is_itself(write: Any) -> None:
     assert only(read_annotations(files, Parts())).responses == ("t.",)
 
 
+@pytest.mark.parametrize("wrong", [{"id": None}, {"updatedAt": "yesterday"}])
+def test_a_score_that_is_unusable_costs_a_trace_no_other(write: Any, wrong: Row) -> None:
+    row = trace("t", scores=[score("1", "t"), score("2", "t") | wrong, score("3", "t")])
+    export = read_annotations([write("t.jsonl", row)], Parts())
+    assert [each.id for each, _ in export.annotations] == ["langfuse:1", "langfuse:3"]
+    assert [len(places) for places in export.account.left_out.values()] == [1]
+
+
+def test_every_answer_to_a_record_is_counted(write: Any) -> None:
+    """Also about a record without responses, and of a rater whose time is none."""
+    answers = [{"values": {"better": {"value": "a"}}, "user_id": str(n), "updated_at": None} for n in range(3)]
+    (unknown,) = read_annotations([write("1.jsonl", record({"x": "?"}, answers))], Parts()).account.left_out.values()
+    assert len(unknown) == 3
+    answers[1]["updated_at"] = "yesterday"
+    export = read_annotations([write("2.jsonl", record(TWO, answers))], Parts())
+    assert [each.rater for each, _ in export.annotations] == ["0", "2"]
+    assert export.account.read == 1
+    assert read_annotations([write("3.jsonl", record({"x": "?"}, []))], Parts()).account.read == 0
+
+
 ROWS: dict[str, Row] = {
     "trace": trace("t"),
     "score": score("s", "t"),

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from tutelage.data import labelling_exports as labelling
 from tutelage.data import tracker_exports as trackers
-from tutelage.data.annotations import Exported, Parts
+from tutelage.data.annotations import Exported, Parts, exported
 from tutelage.data.readers import Values
-from tutelage.data.row_values import Unusable
 from tutelage.data.table_format import RowFormat
 
 
@@ -37,12 +36,6 @@ def annotation_formats(parts: Parts) -> tuple[RowFormat[Exported], ...]:
     def form(
         name: str, fits: Callable[[Values], bool], read: Callable[[Values, Parts], Exported]
     ) -> RowFormat[Exported]:
-        def parse(values: Values) -> Exported:
-            try:
-                return read(dict(values), parts)
-            except Unusable as reason:
-                return Exported(left_out=(str(reason),))
-
-        return RowFormat(name, (), parse, fits=fits)
+        return RowFormat(name, (), lambda values: exported(read, dict(values), parts), fits=fits)
 
     return tuple(form(*each) for each in FORMATS)

@@ -11,7 +11,7 @@ and has the id that the tool gave it, so that it is recognised when it is import
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import mean
@@ -19,7 +19,9 @@ from typing import Literal, TypeAlias
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.data.readers import Values
 from tutelage.data.records import Demonstration, Messages, Preference, UnpairedAnswer, prompt_id
+from tutelage.data.row_values import Unusable
 from tutelage.data.vote_rows import CHOICES, fold_choice
 
 RaterKind: TypeAlias = Literal["human", "model"]
@@ -76,6 +78,14 @@ class Exported:
     statements: tuple[Statement, ...] = ()
     left_out: tuple[str, ...] = ()
     without: str = ""
+
+
+def exported(read: Callable[[Values, Parts], Exported], values: Values, parts: Parts) -> Exported:
+    """What a reader makes of a row; a row that it refuses is a statement left out."""
+    try:
+        return read(values, parts)
+    except Unusable as reason:
+        return Exported(left_out=(str(reason),))
 
 
 @dataclass(frozen=True)

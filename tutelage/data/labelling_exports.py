@@ -49,25 +49,31 @@ class _Answer:
 
 def _record(key: str, fields: Mapping[str, object], parts: Parts, answers: Iterable[_Answer]) -> Exported:
     """The responses of a record as subjects, and the answers of raters about them."""
-    answers = list(answers)
-    names = _response_names(fields, parts)
-    prompt = _prompt_of(fields, parts, names)
-    single = len(names) == 1
-    subjects = tuple(
-        Subject(key if single else f"{key}/{name}", prompt, said(fields[name]), words(fields, f"model_{end}", "model"))
-        for name, end in zip(names, "ab", strict=False)
-    )
-    reasons = {each.rater: _reason_of(each.value) for each in answers if _fold(each.question) in _REASONS}
+    every = list(answers)
+    reasons = {each.rater: _reason_of(each.value) for each in every if _fold(each.question) in _REASONS}
+    answers = [each for each in every if _fold(each.question) not in _REASONS]
+    try:
+        names = _response_names(fields, parts)
+        subjects = _subjects(key, fields, names, _prompt_of(fields, parts, names))
+    except Unusable as problem:
+        return Exported(left_out=(str(problem),) * len(answers), without=str(problem))
     statements: list[Statement] = []
     left_out: list[str] = []
     for each in answers:
-        if _fold(each.question) in _REASONS:
-            continue
         try:
             statements.append(_statement(each, subjects, names, parts, reasons.get(each.rater, "")))
         except Unusable as problem:
             left_out.append(str(problem))
     return Exported(subjects, tuple(statements), tuple(left_out))
+
+
+def _subjects(key: str, fields: Mapping[str, object], names: tuple[str, ...], prompt: Messages) -> tuple[Subject, ...]:
+    """The responses in the fields of these names."""
+    ids = [key] if len(names) == 1 else [f"{key}/{name}" for name in names]
+    return tuple(
+        Subject(id_, prompt, said(fields[name]), words(fields, f"model_{end}", "model"))
+        for id_, name, end in zip(ids, names, "ab", strict=False)
+    )
 
 
 def _statement(
@@ -195,10 +201,11 @@ def _argilla_answers(key: str, responses: object) -> Iterator[_Answer]:
         return
     for place, each in enumerate(_objects(responses, "responses"), 1):
         rater = str(each.get("user_id") or "")
-        time, values = moment(each, "updated_at", "inserted_at"), each.get("values")
+        time, problem = _time(each, "updated_at", "inserted_at")
+        values, dropped = each.get("values"), _status(each) or problem
         for question, answer in values.items() if isinstance(values, Mapping) else ():
             value = answer.get("value") if isinstance(answer, Mapping) else answer
-            yield _Answer(f"{key}/{question}/{rater or place}", question, value, rater, time, _status(each))
+            yield _Answer(f"{key}/{question}/{rater or place}", question, value, rater, time, dropped)
 
 
 def _objects(values: object, name: str) -> list[Mapping[str, Any]]:
@@ -207,6 +214,14 @@ def _objects(values: object, name: str) -> list[Mapping[str, Any]]:
     if not isinstance(items, list) or not all(isinstance(each, Mapping) for each in items):
         raise Unusable(f"{name} is no list of objects")
     return items
+
+
+def _time(values: Values, *names: str) -> tuple[int, str]:
+    """Milliseconds since 1970, and the reason why they are unknown."""
+    try:
+        return moment(values, *names), ""
+    except Unusable as problem:
+        return 0, str(problem)
 
 
 def _status(response: Mapping[str, object]) -> str:
@@ -251,8 +266,9 @@ def _label_studio_answers(key: str, annotations: object) -> Iterator[_Answer]:
     for each in _objects(annotations, "annotations"):
         by = each.get("completed_by")
         rater = words(by, "email", "id") if isinstance(by, Mapping) else str(by or "")
-        dropped = "an annotation that was cancelled" if each.get("was_cancelled") else ""
-        time, results = moment(each, "updated_at", "created_at"), _objects(each.get("result"), "result")
+        time, problem = _time(each, "updated_at", "created_at")
+        dropped = "an annotation that was cancelled" if each.get("was_cancelled") else problem
+        results = _objects(each.get("result"), "result")
         if not results:
             yield _Answer("", "", None, rater, time, dropped or "an annotation without a result")
         for result in results:

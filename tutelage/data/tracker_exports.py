@@ -9,7 +9,7 @@ Keys are those of the interfaces (`traceId`) or of their clients and bulk export
 
 from collections.abc import Mapping
 
-from tutelage.data.annotations import Exported, Parts, RaterKind, Statement, Subject
+from tutelage.data.annotations import Exported, Parts, RaterKind, Statement, Subject, exported
 from tutelage.data.export_values import as_number, asked, first_of, key_of, moment, said, words
 from tutelage.data.readers import Values
 from tutelage.data.row_values import Unusable
@@ -54,7 +54,8 @@ def langfuse_trace(values: Values, parts: Parts) -> Exported:
     scores, nested = values.get("scores"), values.get("observations")
     listed = [score for score in scores or () if isinstance(score, Mapping)] if isinstance(scores, list) else []
     inner = [each for each in nested or () if isinstance(each, Mapping)] if isinstance(nested, list) else []
-    read = [langfuse_score(score, parts) for score in listed] + [langfuse_trace(each, parts) for each in inner]
+    read = [exported(langfuse_score, score, parts) for score in listed]
+    read += [exported(langfuse_trace, each, parts) for each in inner]
     return Exported(
         (*subjects, *(subject for each in read for subject in each.subjects)),
         tuple(statement for each in read for statement in each.statements),
