@@ -193,6 +193,17 @@ def test_a_function_computes_in_processes(tmp_path: Path, monkeypatch: pytest.Mo
         reward([MANY[1], MANY[5]])
 
 
+def test_a_time_out_does_not_include_the_imports_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing torch takes a second or two; the CPU time does not depend on what else the machine computes."""
+    (tmp_path / "own_time.py").write_text(
+        "import time\nSTART = time.process_time()\n\ndef score(completions):\n"
+        "    return [time.process_time() - START for one in completions]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    score = importlib.import_module("own_time").score
+    assert float(FunctionReward(score, "score", Calls(1, processes=True))([MANY[1]])) < 0.3
+
+
 @pytest.mark.parametrize("function", [lambda completions: [], numbers_later])
 def test_functions_that_processes_cannot_call(function: Callable[..., object]) -> None:
     with pytest.raises(TutelageError, match=r"f (cannot be imported|is async)"):

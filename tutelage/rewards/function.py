@@ -145,10 +145,11 @@ class FunctionReward(BreakdownReward):
         return scores
 
     def _warm(self, count: int) -> None:
-        """Have `count` idle processes that have imported the function, which no time-out should include."""
+        """Have `count` idle processes that have imported this file and the function, which no time-out should
+        include."""
         workers = [Worker() for _ in range(count - len(self._idle))]
         try:
-            mapped(lambda worker: worker.computed(callable, (self.function,)), workers, count)
+            mapped(lambda worker: worker.computed(callable, (replace(self, calls=WHOLE).scored,)), workers, count)
         except RuntimeError as error:
             raise FunctionFault(f"cannot be imported by a process: {error}") from error
         self._idle.extend(workers)
