@@ -35,6 +35,19 @@ def test_tables_json_and_python_have_one_value(evaluations, tmp_path, capsys, mo
     assert comparison.tests[0].difference.value == 0.5
 
 
+def test_names_and_values_are_no_markup(evaluations, tmp_path, capsys, monkeypatch) -> None:
+    """Neither of rich nor of HTML."""
+    monkeypatch.chdir(tmp_path)
+    Path("a").rename("a[b]:bug:<b>")
+    config, reward = tmp_path / "a[b]:bug:<b>" / "config.json", "rule:regex(pattern='[a-z]+[/b]')"
+    config.write_text(json.dumps({"model": reward}))
+    assert main(["compare", str(config.parent), "b"]) == 0
+    printed = "".join(capsys.readouterr().out.split())
+    assert reward in printed
+    assert "a[b]:bug:<b>" in printed
+    assert "<b>" not in (tmp_path / "compare.html").read_text().split("<h1>")[1].split("</h1>")[0]
+
+
 @pytest.mark.parametrize("words", [[], ["a"], ["a", "a"], ["a", "missing"]])
 def test_what_is_refused_ends_with_status_2(words, evaluations, capsys) -> None:
     folder = Path(evaluations[0]).parent

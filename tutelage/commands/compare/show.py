@@ -53,5 +53,5 @@ def _print(first: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequenc
     for name, values in rows:
         table.add_row(name, *values)
     if table.row_count:
-        Console().print(table)
+        Console(markup=False, emoji=False).print(table)
         print()

@@ -29,4 +29,4 @@ def print_evaluation(summary: Mapping[str, Any]) -> None:
     table.add_column("", style="dim")
     for row in summary["rows"]:
         table.add_row(row["name"], *("" if v is None else f"{v:.3f}" for v in row["values"]), row["note"])
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
