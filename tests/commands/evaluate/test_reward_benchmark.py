@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny_commands import files, read_jsonl, write_jsonl
@@ -9,6 +10,8 @@ from tiny_commands import files, read_jsonl, write_jsonl
 import tutelage as tt
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.commands.evaluate.run import _win_rates
+from tutelage.commands.evaluate.summary import Side
 from tutelage.data.records import Prompt, user
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.reward import Completions
@@ -77,3 +80,17 @@ def test_the_win_rate_at_equal_length_of_a_model_against_itself(tiny_model, tmp_
     even = result.summary["win_rate"]["letters"]["length_controlled"]
     assert (even["value"], even["length_effect"]) == pytest.approx((0.5, 0.0))
     assert any(row["name"] == "win rate by letters at equal length" for row in result.summary["rows"])
+
+
+def test_lengths_of_two_vocabularies_compare_as_texts() -> None:
+    """A model that writes the other's texts in other tokens has no extra length, and wins half at any reward."""
+    prompts, texts = [Prompt(str(n), user("Why?")) for n in range(6)], [f"{'so ' * n}." for n in range(6)]
+    sides = [
+        Side(name, SimpleNamespace(prompts=prompts, texts=own), {"letters": [float(len(text)) for text in own]}, {})  # type: ignore[arg-type]
+        for name, own in (("model", texts), ("against", texts[::-1]))
+    ]
+    own, swapped = (_win_rates(*pair)["letters"]["length_controlled"] for pair in (sides, sides[::-1]))
+    assert own["value"] == pytest.approx(1 - swapped["value"])
+    assert own["length_effect"] == pytest.approx(swapped["length_effect"])
+    assert own["length_effect"] > 1
+    assert _win_rates(sides[0], sides[0])["letters"]["length_controlled"]["length_effect"] == 0

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -187,9 +186,12 @@ def _sides(
 
 
 def _win_rates(model: Side, against: Side) -> dict[str, Any]:
+    """Win rates by each reward, also at equal length in characters: tokens of two vocabularies do not compare."""
     assert model.answered is not None
+    assert against.answered is not None
     ids = [prompt.id for prompt in model.answered.prompts]
-    extra = (_lengths(model) - _lengths(against)).tolist()
+    texts = zip(model.answered.texts, against.answered.texts, strict=True)
+    extra = [len(own) - len(other) for own, other in texts]
     rates = {}
     for name, own in model.scores.items():
         rows = zip(own, against.scores[name], ids, extra, strict=True)
@@ -199,12 +201,6 @@ def _win_rates(model: Side, against: Side) -> dict[str, Any]:
             control = length_controlled_win_rate(outcomes(first, second), np.array(longer, float), prompts)
             rates[name] = scored_win_rate(first, second, prompts) | {"length_controlled": asdict(control)}
     return rates
-
-
-def _lengths(side: Side) -> Tensor:
-    """Tokens of each completion."""
-    assert side.answered is not None
-    return side.answered.rollout.mask.sum(1)
 
 
 def _load(path: str, settings: EvaluateSettings) -> Policy:

@@ -54,7 +54,7 @@ def table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, A
             note = f"{low:.3f} to {high:.3f} over {counted(win_rate['n'], 'answer')}, ties half"
             rows.append({"name": f"win rate by {key}", "values": [None, win_rate["win_rate"]], "note": note})
             even = win_rate["length_controlled"]
-            note = f"{even['low']:.3f} to {even['high']:.3f}, by logistic regression on the difference of lengths"
+            note = f"{even['low']:.3f} to {even['high']:.3f}, by logistic regression on the difference in characters"
             rows.append({"name": f"win rate by {key} at equal length", "values": [None, even["value"]], "note": note})
     for key in summary.get("tasks", {}).get("figures", []):
         errors = [side.figures.get(f"{key}_error") for side in sides]
