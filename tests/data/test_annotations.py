@@ -45,6 +45,15 @@ def test_a_pair_without_a_majority_has_no_preference() -> None:
     assert "1 pair" in result.remarks[0]
 
 
+def test_the_last_edit_of_a_member_of_a_group_counts_in_any_order() -> None:
+    edits = (("f0", "t0", 1.0, 1), ("f1", "t1", 0.5, 1), ("f0", "t0", 0.0, 5), ("f1", "t1", 0.5, 9))
+    members = [Statement(key, (about,), "pref", value, time=time, group="g") for key, about, value, time in edits]
+    for order in permutations(members):
+        result, account = derived(*order)
+        assert [(pair.chosen, pair.rejected) for pair in result.preferences] == [("1.", "0.")]
+        assert (account.members, account.compared, sum(map(len, account.left_out.values()))) == (2, 1, 2)
+
+
 def test_members_of_a_group_are_compared_in_any_order() -> None:
     members = [
         Statement(f"f{n}", (f"t{n}",), "pref", float(value), "anna", group="g") for n, value in enumerate((1, 0, 1))

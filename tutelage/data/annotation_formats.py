@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from tutelage.data import labelling_exports as labelling
 from tutelage.data import tracker_exports as trackers
-from tutelage.data.annotations import Exported, Parts, exported
+from tutelage.data.annotations import Exported, Parts
+from tutelage.data.export_values import exported
 from tutelage.data.readers import Values
 from tutelage.data.table_format import RowFormat
 

@@ -11,7 +11,7 @@ and has the id that the tool gave it, so that it is recognised when it is import
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import mean
@@ -19,9 +19,7 @@ from typing import Literal, TypeAlias
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.readers import Values
 from tutelage.data.records import Demonstration, Messages, Preference, UnpairedAnswer, prompt_id
-from tutelage.data.row_values import Unusable
 from tutelage.data.vote_rows import CHOICES, fold_choice
 
 RaterKind: TypeAlias = Literal["human", "model"]
@@ -78,14 +76,6 @@ class Exported:
     statements: tuple[Statement, ...] = ()
     left_out: tuple[str, ...] = ()
     without: str = ""
-
-
-def exported(read: Callable[[Values, Parts], Exported], values: Values, parts: Parts) -> Exported:
-    """What a reader makes of a row; a row that it refuses is a statement left out."""
-    try:
-        return read(values, parts)
-    except Unusable as reason:
-        return Exported(left_out=(str(reason),))
 
 
 @dataclass(frozen=True)
@@ -167,7 +157,13 @@ def join(subjects: Iterable[Subject], statements: Iterable[Placed], account: Acc
 
 
 def _compared(members: Sequence[Placed], by_id: Mapping[str, Subject], account: Account) -> Iterator[Placed]:
-    """Every two statements of a group as a choice: the higher number is better, equal ones are a tie."""
+    """Every two statements of a group, as last edited, as a choice: the higher number is better, equal ones a tie."""
+    latest: dict[str, Placed] = {}
+    for each in sorted(members, key=lambda each: each[0].time):
+        if each[0].id in latest:
+            account.left_out["the files have a later edit of it"].append(latest[each[0].id][1])
+        latest[each[0].id] = each
+    members = list(latest.values())
     usable = sorted((each for each in members if isinstance(each[0].value, float)), key=lambda each: each[0].subjects)
     for _, place in (each for each in members if each not in usable):
         account.left_out["a member of a compared group without a score"].append(place)

@@ -10,9 +10,10 @@ messages or of a reply, as tables have it.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from tutelage.data.annotations import Exported, Parts
 from tutelage.data.message_values import framed, to_answer, turns
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Messages, user
@@ -20,6 +21,14 @@ from tutelage.data.row_values import Unusable, encodable
 from tutelage.data.vote_rows import cell_text, cell_time
 
 _LANGCHAIN = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "system": "system", "tool": "tool"}
+
+
+def exported(read: Callable[[Values, Parts], Exported], values: Values, parts: Parts) -> Exported:
+    """What a reader makes of a row; a row that it refuses is a statement left out."""
+    try:
+        return read(values, parts)
+    except Unusable as reason:
+        return Exported(left_out=(str(reason),))
 
 
 def asked(value: object, key: str = "") -> Messages:

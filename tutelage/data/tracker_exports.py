@@ -9,8 +9,8 @@ Keys are those of the interfaces (`traceId`) or of their clients and bulk export
 
 from collections.abc import Mapping
 
-from tutelage.data.annotations import Exported, Parts, RaterKind, Statement, Subject, exported
-from tutelage.data.export_values import as_number, asked, first_of, key_of, moment, said, words
+from tutelage.data.annotations import Exported, Parts, RaterKind, Statement, Subject
+from tutelage.data.export_values import as_number, asked, exported, first_of, key_of, moment, said, words
 from tutelage.data.readers import Values
 from tutelage.data.row_values import Unusable
 from tutelage.data.vote_rows import cell_text
