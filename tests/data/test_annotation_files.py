@@ -204,6 +204,13 @@ def test_langsmith_feedback_of_one_group_is_a_choice(write: Any) -> None:
     assert (annotation.models, annotation.rater, annotation.time) == (("m", "m"), "anna", NOON)
 
 
+def test_langsmith_feedback_may_be_a_score_and_a_correction(write: Any) -> None:
+    both = feedback("f", "r", 0, correction={"output": "Better."})
+    export = read_annotations([write("r.jsonl", run("r")), write("f.jsonl", both)], Parts())
+    assert said(export) == [("rating", "better", 0.0, "anna"), ("correction", "better", "Better.", "anna")]
+    assert len({each.id for each, _ in export.annotations}) == 2
+
+
 def test_langsmith_scores_values_and_corrections(write: Any) -> None:
     rows = [
         feedback("f1", "r", 1),

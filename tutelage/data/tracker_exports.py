@@ -8,6 +8,7 @@ Keys are those of the interfaces (`traceId`) or of their clients and bulk export
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tutelage.data.annotations import Exported, Parts, RaterKind, Statement, Subject
 from tutelage.data.export_values import as_number, asked, exported, first_of, key_of, moment, said, words
@@ -117,19 +118,15 @@ def langsmith_feedback(values: Values, parts: Parts) -> Exported:
     by = source if isinstance(source, Mapping) else {}
     kind: RaterKind = "model" if by.get("type") in ("model", "auto_eval") else "human"
     correction, number = values.get("correction"), as_number(values.get("score"))
-    value: float | str | None = number if number is not None else words(values, "value")
-    corrects = False
-    if isinstance(correction, Mapping) and as_number(correction.get("score")) is not None:
-        value, kind = as_number(correction["score"]), "human"
+    value: float | str = words(values, "value") if number is None else number
+    better = ""
+    if isinstance(correction, Mapping) and (corrected := as_number(correction.get("score"))) is not None:
+        value, kind = corrected, "human"
     elif correction:
-        value, corrects = said(correction), True
-    if value in (None, ""):
-        return Exported(left_out=("a feedback without a score, a value and a correction",))
-    assert value is not None
-    key = f"langsmith:{key_of(values, 'id')}"
+        better = said(correction)
     group = words(values, "feedback_group_id")
-    statement = Statement(
-        key,
+    rated = Statement(
+        f"langsmith:{key_of(values, 'id')}",
         (f"langsmith:{run}",),
         words(values, "key"),
         value,
@@ -137,10 +134,13 @@ def langsmith_feedback(values: Values, parts: Parts) -> Exported:
         kind,
         words(values, "comment"),
         moment(values, "modified_at", "created_at"),
-        f"langsmith:{group}" if group and not corrects else "",
-        corrects,
+        f"langsmith:{group}" if group else "",
     )
-    return Exported((), (statement,))
+    corrects = replace(rated, id=f"{rated.id}/correction", value=better, group="", corrects=True)
+    statements = (*([] if value == "" else [rated]), *([corrects] if better else []))
+    if not statements:
+        return Exported(left_out=("a feedback without a score, a value and a correction",))
+    return Exported((), statements)
 
 
 # Phoenix -------------------------------------------------------------------------------------------------------------
