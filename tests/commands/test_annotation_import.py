@@ -1,6 +1,7 @@
 """`tutelage import`, again and again, and what other commands make of its folder."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,15 @@ def test_every_annotation_is_accounted_for(runs: str, tmp_path: Path, capsys: py
         "scores.jsonl line 3",
         "scores.jsonl line 4",
     }
+
+
+def test_many_reasons_are_few_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [{"user_id": str(n), "value": f"{n} notes " * 100} for n in range(50)]
+    imported(tmp_path / "out", write(tmp_path / "r.jsonl", record(*texts)))
+    told = capsys.readouterr().out
+    assert len(told) < 10_000
+    counts = re.findall(r"left out (\d+):", told)
+    assert sum(map(int, counts)) == len(rows(tmp_path / "out" / "left_out.jsonl")) == 50
 
 
 def test_an_annotation_that_is_given_twice_counts_once(runs: str, tmp_path: Path) -> None:

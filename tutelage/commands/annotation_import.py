@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 """Maximum number of places in a line."""
+REASONS = 12
+"""Maximum number of reasons for what is left out, most frequent first: texts of annotators are as many."""
+LONGEST = 200
+"""Maximum number of characters of a reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +153,12 @@ def _told(export: "Export", account: "Account") -> Iterator[str]:
     yield f"{counted(account.read, 'annotation')} read: {', '.join(became) or 'nothing'}"
     if account.members:
         yield f"{counted(account.members, 'score')} of compared responses: {counted(account.compared, 'choice')}"
-    for reason, places in left_out.items():
-        yield f"left out {len(places):,}: {reason} ({_some(places)})"
+    reasons = sorted(left_out.items(), key=lambda each: -len(each[1]))
+    for reason, places in reasons[:REASONS]:
+        shown = reason if len(reason) <= LONGEST else f"{reason[:LONGEST]}…"
+        yield f"left out {len(places):,}: {shown} ({_some(places)})"
+    if others := [place for _, places in reasons[REASONS:] for place in places]:
+        yield f"left out {len(others):,}: {counted(len(reasons) - REASONS, 'other reason')} ({_some(others)})"
     if export.without:
         yield f"{counted(len(export.without), 'row')} without a prompt or a response ({_some(list(export.without))})"
 
