@@ -210,7 +210,7 @@ def _dispatch(words: list[str]) -> int:
     seeds, words = processes.count_of(words, "seeds") if table.find(name).trains else (1, words)
     if DRY_RUN in words:
         _, own = processes.processes_of(words)
-        words, name = ["plan", name, *(word for word in own[1:] if word != DRY_RUN)], "plan"
+        words, name, seeds = ["plan", name, *(word for word in own[1:] if word != DRY_RUN)], "plan", 1
     if name != words[0]:
         from tutelage.base.config.aliases import note_old_name
 

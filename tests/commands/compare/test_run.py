@@ -77,6 +77,10 @@ def test_a_training_with_seeds_is_as_many_runs(tiny_model, tmp_path, capsys) -> 
     assert losses(tmp_path / "many" / "seed-4") != losses(tmp_path / "one")
     assert (tmp_path / "many" / "compare.html").exists()
     assert main([*words, "--out", str(tmp_path / "many"), "--seeds", "2"]) == 0
+    capsys.readouterr()
+    assert main([*words, "--out", str(tmp_path / "planned"), "--seeds", "2", "--dry-run"]) == 0
+    assert "thread" in capsys.readouterr().out
+    assert not (tmp_path / "planned").exists()
 
 
 def test_seeds_are_a_number(capsys) -> None:
