@@ -159,6 +159,17 @@ def test_personal_data_are_replaced_before_anything_is_stored(runs: str, tmp_pat
         imported(tmp_path / "out", runs, scores)
 
 
+def test_an_export_without_times_is_no_earlier_edit(tmp_path: Path) -> None:
+    """Argilla's interface has times, its client's files have none."""
+    dated = record() | {
+        "responses": [{"user_id": "u", "values": {"quality": {"value": 1}}, "updated_at": "2026-01-01"}]
+    }
+    imported(tmp_path / "out", write(tmp_path / "1.jsonl", dated))
+    changed = imported(tmp_path / "out", write(tmp_path / "2.jsonl", record({"user_id": "u", "value": 0})))
+    assert [(row["choice"], row["time"][:4]) for row in rows(tmp_path / "out" / "ratings.jsonl")] == [(0.0, "2026")]
+    assert imported(tmp_path / "out", str(tmp_path / "2.jsonl")) == changed
+
+
 def test_texts_that_are_no_corrections_are_redacted_too(tmp_path: Path) -> None:
     texts = [{"user_id": str(n), "value": text} for n, text in enumerate(("Ask ada@example.org.", "ada@example.org"))]
     files = imported(tmp_path / "out", write(tmp_path / "r.jsonl", record(*texts)), redact=True)

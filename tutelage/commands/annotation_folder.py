@@ -67,6 +67,8 @@ class ImportFolder:
         """Add an annotation. Returns "new", "changed", "known", or "older" if the folder has a later edit, which is
         kept."""
         before = self.annotations.get(annotation.id)
+        if before is not None and not annotation.time:
+            annotation = replace(annotation, time=before.time)  # unknown, but exported now
         if before is not None and annotation.time < before.time:
             return "older"
         self.annotations[annotation.id] = annotation

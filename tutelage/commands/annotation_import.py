@@ -101,7 +101,7 @@ def main(settings: ImportSettings) -> int:
             earlier.discard(annotation.id)
             if annotation.id in placed:
                 account.left_out["given again in a later line"].append(placed[annotation.id][1])
-            placed[annotation.id] = annotation, place
+            placed[annotation.id] = folder.annotations[annotation.id], place
     reading = Reading(settings.question, settings.meanings, settings.good, settings.threshold, settings.models)
     before = [(folder.annotations[key], "") for key in earlier]
     derived = derive([*before, *placed.values()], reading, account)
