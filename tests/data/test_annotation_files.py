@@ -321,10 +321,10 @@ def result(name: str, kind: str, **value: object) -> Row:
 
 
 def test_label_studio_tasks(write: Any) -> None:
-    results = [result("comparison", "pairwise", selected="right"), result("why", "textarea", text=["Clear."])]
+    results = [result("comparison", "pairwise", selected="right"), result("why", "textarea", text=["Clear.", "Short."])]
     annotation = only(read_annotations([write("p.json", task(results))], Parts()))
     assert (annotation.role, annotation.value, annotation.rater, annotation.time) == ("choice", "b", "3", NOON)
-    assert (annotation.responses, annotation.reason) == (("One.", "Two."), "Clear.")
+    assert (annotation.responses, annotation.reason) == (("One.", "Two."), "Clear.\nShort.")
 
 
 def test_the_left_of_a_pairwise_tag_is_the_first_that_it_names(write: Any) -> None:

@@ -176,10 +176,9 @@ def _text_of(value: object) -> str:
 
 
 def _reason_of(value: object) -> str:
-    """The text of a reason; empty if there is none."""
-    with suppress(Unusable):
-        return _text_of(value)
-    return ""
+    """The text of a reason, or its texts in lines; empty if there is none."""
+    texts = value.get("text") if isinstance(value, Mapping) else value
+    return "\n".join(str(text).strip() for text in (texts if isinstance(texts, list) else [texts]) if text is not None)
 
 
 def argilla_record(values: Values, parts: Parts) -> Exported:
