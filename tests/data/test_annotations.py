@@ -45,6 +45,14 @@ def test_a_pair_without_a_majority_has_no_preference() -> None:
     assert "1 pair" in result.remarks[0]
 
 
+def test_an_item_is_its_prompt_and_its_responses_in_any_order() -> None:
+    def item(*responses: str) -> str:
+        return Annotation("v", "choice", "better", WHY, responses, (), (), "a").item
+
+    assert item("a", "b") == item("b", "a")
+    assert len({item("a|b", "c"), item("a", "b|c"), item("a|b|c"), item("a", "b", "c")}) == 4
+
+
 def test_the_last_edit_of_a_member_of_a_group_counts_in_any_order() -> None:
     edits = (("f0", "t0", 1.0, 1), ("f1", "t1", 0.5, 1), ("f0", "t0", 0.0, 5), ("f1", "t1", 0.5, 9))
     members = [Statement(key, (about,), "pref", value, time=time, group="g") for key, about, value, time in edits]

@@ -212,7 +212,7 @@ def _judged(each: Annotation) -> dict[str, object]:
     time = datetime.fromtimestamp(each.time / 1000, UTC).isoformat() if each.time else None
     return {
         "id": each.id,
-        "item": stable_id(each.item),
+        "item": each.item,
         "prompt": prompt.get("prompt", prompt.get("messages")),
         "question": each.question,
         "rater": each.rater,

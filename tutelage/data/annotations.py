@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.records import Demonstration, Messages, Preference, UnpairedAnswer, prompt_id
+from tutelage.data.records import Demonstration, Messages, Preference, UnpairedAnswer, prompt_id, stable_id
 from tutelage.data.vote_rows import CHOICES, fold_choice
 
 RaterKind: TypeAlias = Literal["human", "model"]
@@ -98,8 +98,8 @@ class Annotation:
 
     @property
     def item(self) -> str:
-        """Name of what is judged: the prompt and the responses, in any order."""
-        return "|".join((prompt_id(self.messages), *sorted(self.responses)))
+        """Id of what is judged: the prompt and the responses, in any order."""
+        return stable_id(prompt_id(self.messages), *sorted(self.responses))
 
 
 Place: TypeAlias = str
