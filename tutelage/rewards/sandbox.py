@@ -140,10 +140,12 @@ class Worker:
         return process.wait()
 
     def kill(self) -> None:
-        """Kill the process; the computation in it ends with an error."""
+        """Kill the process, and wait for its end, so that no later computation begins in it; the one in it ends with an
+        error."""
         process = self._process
         if process is not None and self._owner == os.getpid():
             process.kill()
+            process.wait()
 
     def close(self) -> None:
         """Stop the process, if it belongs to this one."""
