@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_commands import rate
 
 from tutelage.commands.line import main
 from tutelage.data.annotation_files import read_annotations
 from tutelage.data.annotations import Parts, Reading, derive
 from tutelage.data.formats import load_preferences
+from tutelage.people import add_rater, open_store, open_study, submit
+from tutelage.people.answers import Answer
+from tutelage.people.assignment import next_assignment
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -34,6 +36,18 @@ INNER = [
 ]
 
 
+def judge(file: Path) -> None:
+    """Two raters prefer the same response of each question, sometimes the first of it and sometimes the second."""
+    store = open_store(file)
+    study = open_study(store)
+    for name in ("Anna", "Bert"):
+        rater = add_rater(store, study.id, name).id
+        while (question := next_assignment(store, rater)) is not None:
+            side = "left" if any(str(n) in question.left for n in (0, 3, 4, 7)) else "right"
+            submit(store, question.id, Answer(side, 2, key=f"{name}/{question.id}"))
+    store.close()
+
+
 @pytest.fixture(params=["langsmith", "langfuse"])
 def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str, Path]:
     """The tool, its file of responses, and the export of a study in which people judged them."""
@@ -41,7 +55,7 @@ def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str, 
     study, out = tmp_path / "study", tmp_path / "exported"
     assert main(["import", source, "--out", str(tmp_path / "imported")]) == 0
     assert main(["collect", "init", str(study), "--from-sample", str(tmp_path / "imported")]) == 0
-    rate(study)
+    judge(study / "study.sqlite")
     assert main(["collect", "export", str(study), "--out", str(out), "--tools", request.param, "openai"]) == 0
     return request.param, source, out
 
