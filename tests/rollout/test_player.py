@@ -5,6 +5,7 @@ import asyncio
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from call_templates import TAGGED, WITHOUT_THOUGHTS
@@ -234,12 +235,35 @@ def test_a_turn_has_the_text_of_its_completion_and_the_opening_of_the_template(p
 
     def turn(sampled, own):
         ids = script.tokenizer.encode(sampled, add_special_tokens=False)
-        return text.turn(SampledCompletion((*ids, *script.end_ids), (), True, own)).message
+        return text.turn(SampledCompletion((*ids, *script.end_ids), (), True, own), PROMPTS[0].messages).message
 
     assert turn("hm</think>Six. STOP", "<think>\nhm</think>Six.").content == "<think>\nhm</think>Six."
     message = turn(f"hm</think>I look.{called('Ayr')}", "")
     assert message.content == "<think>\nhm</think>I look."
     assert [call.name for call in message.calls] == ["far"]
+
+
+def test_a_call_that_the_template_refuses_is_a_problem_of_the_policy(policy):
+    refusal = "{% if c.function.name == 'no' %}{{ raise_exception('no') }}{% endif %}"
+    refusing = TAGGED.replace("<tool_call>", f"{refusal}<tool_call>")
+    script = Script(policy, refusing, ['<tool_call>{"name": "no", "arguments": {}}</tool_call>', "Well."])
+    environment = Environment(play_with_tools, Toolbox([tool_of(far)]))
+    rollout = played(script, environment, PROMPTS[:1], 1, sampling=LONG, generator=script.generator)
+    said = rollout.transcripts[0]
+    assert [each.role for each in said] == ["assistant", "user", "assistant"]
+    assert not said[0].calls
+    assert environment.tools.calls["calls"] == 0
+
+
+@pytest.mark.parametrize("number", [np.float32(0.5), torch.tensor(0.5), np.int64(1), True])
+def test_rewards_are_numbers_of_any_library_and_environments_objects_too(policy, number):
+    class Once:
+        async def __call__(self, row, episode):
+            await episode.chat()
+            return number
+
+    rollout = played(policy, Once(), PROMPTS[:1], n=2)
+    assert rollout.outcome[rollout.terminated].tolist() == [float(number)] * int(rollout.terminated.sum())
 
 
 def test_a_template_that_drops_thoughts_makes_another_context(policy):

@@ -118,9 +118,10 @@ class EpisodeText:
         self._read: Callable[[str], Calls] | None = call_reader(schemas[0], self.tokenizer) if schemas else None
         self._lock = threading.Lock()  # a tokenizer serves one thread at a time
 
-    def turn(self, completion: SampledCompletion) -> Turn:
-        """The message of a sampled turn. One without calls has the text of the completion; calls are read from all of
-        its tokens, among which may be special ones and a stop string."""
+    def turn(self, completion: SampledCompletion, conversation: Messages) -> Turn:
+        """The message of a sampled turn after a conversation. One without calls has the text of the completion; calls
+        are read from all of its tokens, among which may be special ones and a stop string. Calls that the chat template
+        refuses to write are a problem of the policy's, as those that cannot be read."""
         plain = Turn(Message("assistant", completion.text))
         if self._read is None:
             return plain
@@ -130,7 +131,14 @@ class EpisodeText:
         with self._lock:
             text = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
             turn = turn_of(opening(self.tokenizer) + text, self._read)
-        return turn if turn.message.calls or turn.problem else plain
+            if not turn.message.calls:
+                return turn if turn.problem else plain
+            results = tuple(Message("tool", "-", name=call.name, call_id=call.id) for call in turn.message.calls)
+            try:
+                encode_next((*conversation, turn.message), results, self.tokenizer, ended=False)
+            except TutelageError as error:
+                return Turn(plain.message, f"the chat template cannot write it ({error})")
+        return turn
 
     def tokens_before(self, trace: Trace, messages: Messages, new: Sequence[Message]) -> tuple[list[int], bool]:
         """Tokens that the policy reads before the next turn of an episode, and whether they continue those of its last
@@ -234,12 +242,12 @@ class Episodes:
         branch = trace.contexts[-1]
         branch.tokens = [*tokens, *completion.tokens]
         branch.spans.append((len(tokens), len(branch.tokens)))
-        return self.text.turn(completion), not completion.terminated
+        return self.text.turn(completion, (*messages, *new)), not completion.terminated
 
 
 async def _played(environment: Environment, prompt: Prompt, episode: Episode) -> object:
     """What `play` returns; a plain function runs in a thread of its own."""
-    if inspect.iscoroutinefunction(environment.play):
+    if any(map(inspect.iscoroutinefunction, (environment.play, type(environment.play).__call__))):
         return await environment.play(prompt.data, episode)
 
     def play(blocking: BlockingEpisode) -> object:
@@ -259,8 +267,9 @@ def _number(value: object, environment: Environment) -> float:
     """The reward that `play` returned; NaN for None. Raises TutelageError for anything but a finite number."""
     if value is None:
         return math.nan
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
+    number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value  # of numpy, torch
+    if isinstance(number, int | float) and math.isfinite(number):
+        return float(number)
     raise TutelageError(
         f"{environment.name} returned {value!r:.100} for an episode: return its reward as a finite number, or None if "
         "none applies."
