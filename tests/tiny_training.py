@@ -12,9 +12,12 @@ from tutelage.data.records import Preference, Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.rewards.composite import no_reward
 from tutelage.rewards.function import FunctionReward
+from tutelage.rollout.environment import Environment
 from tutelage.rollout.generator import encode_prompts
 from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.player import Player
 from tutelage.train.learner import Learner
 from tutelage.train.rl.critic import make_critic
 from tutelage.train.rl.improve import improve
@@ -24,6 +27,8 @@ from tutelage.train.supervised.batches import EncodedPair, Order
 
 CPU = torch.device("cpu")
 PAD = 1
+ENDS = range(100, 200)
+"""Tokens that end a turn beside the end token."""
 WORDS = [
     "sun",
     "star",
@@ -196,6 +201,17 @@ class World:
     def everything(self):
         """All that is being trained, policy first."""
         return snapshot(self.learner.parameters)
+
+
+class EpisodeWorld(World):
+    """A world whose completions are episodes."""
+
+    def __init__(self, policy, recipe, play, **settings):
+        policy.end_ids = (*policy.end_ids, *ENDS)
+        super().__init__(policy, recipe, reward=no_reward, tokens=5, **settings)
+        prompts: dict[str, Prompt] = {encoded.prompt.id: encoded.prompt for encoded in self.order.items}
+        self.generator = Player(LocalGenerator(policy), Environment(play, turns=3), prompts, policy, policy.context)
+        self.settings = RolloutSettings(self.settings.sampling, self.settings.budget, 0, turns=3)
 
 
 def gradients_of(policy):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from simple_goal import low_tokens
-from tiny_training import World, letters, policy_of, recipe_of, some_rows
+from tiny_training import EpisodeWorld, World, letters, policy_of, recipe_of, some_rows
 
 import tutelage as tt
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
@@ -15,6 +15,8 @@ from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.judge import JudgeReward
 from tutelage.rewards.rules import ExactMatch
 from tutelage.rewards.scores import reward_metrics
+from tutelage.rollout.environment import Environment
+from tutelage.tools.builtin import load_tools
 from tutelage.train.rl.pretraining_mix import PretrainingMix
 
 ASKED = [f"What is {topic}?" for topic in ("rain", "the sun", "a star", "light", "air", "water", "sugar", "a cloud")]
@@ -42,6 +44,12 @@ def loops(folder):
         yield from World(policy_of(folder), recipe_of(*changes, name=name), steps=1, reward=low_tokens).train()
 
 
+async def paid(row, episode):
+    """An episode of one turn with a reward of its own."""
+    episode.reward(float(len((await episode.chat()).content)))
+    return 0.0
+
+
 def rounds(base, folder):
     """The rows of DPO on own answers."""
     prompts = folder / "prompts.jsonl"
@@ -64,6 +72,9 @@ def written(tiny_model, tiny_runs, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUTELAGE_ENGINE", "cpu")
         names = {name for step in loops(tiny_model("llama")) for name in step.metrics}
+        episodes = EpisodeWorld(policy_of(tiny_model("qwen3")), recipe_of(), paid, steps=1)
+        names |= {name for step in episodes.train() for name in step.metrics}
+        names |= Environment(paid, load_tools(["calculator"])).metrics().keys()
         names |= {name for row in rounds(tiny_model("llama"), tmp_path_factory.mktemp("rounds")) for name in row}
     for run in ("sft", "reward", "dpo"):
         for line in (tiny_runs.folder / run / "metrics.jsonl").read_text().splitlines():

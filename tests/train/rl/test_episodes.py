@@ -7,23 +7,14 @@ import json
 import pytest
 import torch
 from tiers import long_except
-from tiny_training import World, gradients_of, policy_of, recipe_of
+from tiny_training import EpisodeWorld, gradients_of, policy_of, recipe_of
 
 import tutelage as tt
 from tutelage.algorithms.recipe import prepare
 from tutelage.algorithms.recipe_state import initial_state
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Prompt
-from tutelage.rewards.composite import no_reward
-from tutelage.rollout.environment import Environment
-from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.player import Player
 from tutelage.train.rl.rollouts import score_rollout
-from tutelage.train.rl.setup import RolloutSettings
 from tutelage.train.rl.update import minibatch_step
-
-ENDS = range(100, 200)
-"""Tokens that end a turn beside the end token."""
 
 
 async def chat(row, episode):
@@ -33,17 +24,6 @@ async def chat(row, episode):
         episode.reward(0.3 * len(answer.content))
         answer = await episode.chat({"role": "user", "content": f"And {number}?"})
     return float(sum(character in "aeiou" for character in answer.content))
-
-
-class EpisodeWorld(World):
-    """A world whose completions are episodes."""
-
-    def __init__(self, policy, recipe, play, **settings):
-        policy.end_ids = (*policy.end_ids, *ENDS)
-        super().__init__(policy, recipe, reward=no_reward, tokens=5, **settings)
-        prompts: dict[str, Prompt] = {encoded.prompt.id: encoded.prompt for encoded in self.order.items}
-        self.generator = Player(LocalGenerator(policy), Environment(play, turns=3), prompts, policy, policy.context)
-        self.settings = RolloutSettings(self.settings.sampling, self.settings.budget, 0, turns=3)
 
 
 def contexts_of(rollout, row):
