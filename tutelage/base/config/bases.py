@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tutelage.base.config.bounds import a_seed, at_least
+from tutelage.base.config.mapping import LATER
 from tutelage.base.config.sections import POLICY_EPS, Checkpoints, EngineName, Lora, Optimiser, Sampling
 from tutelage.base.errors import TutelageError
 
@@ -199,14 +200,14 @@ class RoundSettings(RolloutServers, TrustSettings):
 class EpisodeSettings:
     """Episodes of several turns, in which the policy acts in an environment or with tools."""
 
-    environment: str = ""
+    environment: str = field(default="", metadata=LATER)
     """Episodes of several turns: module:play, a function play(row, episode) that returns the reward of an episode."""
-    tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] = field(default=(), metadata=LATER)
     """Tools that the policy may call: calculator, python, search:FILE, or module:function. Without --environment an
     episode ends with the first turn without a call, and --reward reads all of it."""
-    turns: int = 16
+    turns: int = field(default=16, metadata=LATER)
     """Most turns of an episode, each of up to --sampling.max-new-tokens tokens."""
-    environment_timeout: float = 120.0
+    environment_timeout: float = field(default=120.0, metadata=LATER)
     """Seconds that an environment may take between two turns before the episode is played again."""
 
     @property

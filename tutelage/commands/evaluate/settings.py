@@ -41,7 +41,7 @@ class EvaluateSettings(AnswerServers, EpisodeSettings):
     reward: tuple[str, ...] = ()
     """Rewards of the completions: reward-model folders, module:function, rule:name or judge:file, each with an optional
     name= before it."""
-    reward_bench: str = ""
+    reward_bench: str = field(default="", metadata=config.LATER)
     """Benchmark of rewards in the format of RewardBench 2: a file or hub data set. It measures the reward --model, the
     folder of a reward model or another reward such as judge:FILE, and those of --reward."""
     base: str = ""
