@@ -10,16 +10,14 @@ import inspect
 import json
 import logging
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, TypeAlias, get_args, get_type_hints
 
+from tutelage.base.concurrency import threaded
 from tutelage.base.errors import TutelageError
 from tutelage.base.functions import place_of
 from tutelage.base.nouns import counted
@@ -232,22 +230,19 @@ async def _outcome(tool: Tool, arguments: Mapping[str, Any]) -> Outcome:
 
 def _in_thread(tool: Tool, arguments: Mapping[str, Any]) -> "asyncio.Future[Outcome]":
     """Future of the outcome in a new daemon thread, which does not delay the end of the program."""
-    future: Future[Outcome] = Future()
     context = contextvars.copy_context()
 
-    def compute() -> None:
+    def compute(arguments: Mapping[str, Any]) -> Outcome:
         try:
-            outcome: Outcome = context.run(tool.function, **arguments), None
-        except BaseException as error:
-            outcome = None, error
-        with suppress(InvalidStateError):  # cancelled
-            future.set_result(outcome)
+            return context.run(tool.function, **arguments), None
+        except BaseException as error:  # no asyncio future can hold a StopIteration
+            return None, error
 
     try:
-        threading.Thread(target=compute, name=f"tool {tool.name}", daemon=True).start()
+        call = threaded(compute, arguments)
     except RuntimeError as error:
         raise Fault(f"The tool {tool.name} cannot start a thread: {error}.") from error
-    return asyncio.wrap_future(future)
+    return asyncio.wrap_future(call.future)
 
 
 def result_text(value: object) -> str:
