@@ -1,13 +1,11 @@
 """Every example of the ladder learns: its last scores are high where its first ones are those of chance."""
 
-import importlib.util
 import json
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
+from example_files import FOLDER, example
 
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import Recipe, prepare
@@ -16,17 +14,7 @@ from tutelage.algorithms.registry import recipe_named
 from tutelage.core.advantages import TotalReturn
 from tutelage.core.pieces import Context
 
-FOLDER = Path(__file__).parents[2] / "examples"
 LADDER = ("1_reinforce", "2_rloo", "3_ppo", "4_grpo", "5_dpo", "6_own_algorithm")
-
-
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("name", LADDER)

@@ -1,28 +1,21 @@
 """`examples/8_tools.py`: its demonstrations are what it says, and the policy learns to use its tools."""
 
 import asyncio
-import importlib.util
 from pathlib import Path
 from random import Random
 from types import ModuleType
 
+import example_files
 import pytest
 
 from tutelage.data.records import Message, ToolCall
 from tutelage.data.tool_calls import call_reader, tagged_calls
 from tutelage.tools.tool import Toolbox, tool_of
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "8_tools.py"
-
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("example_8_tools", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example_files.example("8_tools")
 
 
 def test_three_in_ten_demonstrations_call_the_tools_for_a_right_answer(example: ModuleType) -> None:

@@ -1,15 +1,14 @@
 """`examples/7_whole_loop.py` runs and returns what is in its folder; in its own size the policy gets better."""
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
 
+import example_files
 import pytest
 
 import tutelage as tt
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "7_whole_loop.py"
 SMALL = {
     "SHAPE": tt.Shape(vocabulary=800, hidden=32, layers=1, heads=1, context=160),
     "TOKENS": 40_000, "DEMONSTRATIONS": 200, "PROMPTS": 40, "HELD_OUT": 32, "STEPS": 2,
@@ -18,12 +17,7 @@ SMALL = {
 
 @pytest.fixture
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("whole_loop", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example_files.example("7_whole_loop")
 
 
 def test_the_whole_loop_through_the_python_api(example: ModuleType, tmp_path: Path) -> None:
