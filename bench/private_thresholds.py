@@ -75,14 +75,14 @@ class Twin:
 def twin(case: Case, ties: float, votes: int) -> Twin:
     """Minimise KL(votes in `case`, votes in the twin) over the twin's threshold, spread and power."""
     first = case.joint(votes)
-    seen = first.sum(axis=1)
+    votes_alone = first.sum(axis=1)
 
     def other(logs: Floats) -> Case:
         threshold, spread, power = map(float, np.exp(logs))
         return replace(case, ties=ties, threshold=threshold, spread=spread, power=power)
 
     def distance(logs: Floats) -> float:
-        return float(seen @ np.log(seen / other(logs).joint(votes).sum(axis=1)))
+        return float(votes_alone @ np.log(votes_alone / other(logs).joint(votes).sum(axis=1)))
 
     best = minimize(
         distance, np.log([case.threshold, case.spread, case.power]), method="Nelder-Mead", options={"fatol": 1e-10}
@@ -164,10 +164,10 @@ def twins_table() -> Iterator[str]:
     """The rows of the page's table of twins."""
     case = Case(ties=0.0, threshold=0.8)
     for votes in (2, 3, 6, 12, 40):
-        found = twin(case, 0.3, votes)
-        own, its = found.accuracy
-        world = f"{found.case.threshold:.2f} | {found.case.spread:.2f} | {found.case.power:.2f}"
-        yield f"| {votes} | {world} | {own:.3f} | {its:.3f} | {found.items:,.0f} |"
+        other = twin(case, 0.3, votes)
+        own, its = other.accuracy
+        world = f"{other.case.threshold:.2f} | {other.case.spread:.2f} | {other.case.power:.2f}"
+        yield f"| {votes} | {world} | {own:.3f} | {its:.3f} | {other.items:,.0f} |"
 
 
 def models_table() -> Iterator[str]:

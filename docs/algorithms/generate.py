@@ -129,8 +129,8 @@ def slots(names: tuple[str, ...]) -> str:
 
 def estimators(text: str) -> list[str]:
     """The paragraph that defines the estimators of the KL in a text, if it names any."""
-    found = [f"{name} = {value}" for name, value in ESTIMATORS.items() if name in text]
-    return [f"{ESTIMATES}: {', '.join(found)} ([where the KL is applied](../explanation/kl.md))."] if found else []
+    named = [f"{name} = {value}" for name, value in ESTIMATORS.items() if name in text]
+    return [f"{ESTIMATES}: {', '.join(named)} ([where the KL is applied](../explanation/kl.md))."] if named else []
 
 
 def losses() -> dict[str, Any]:

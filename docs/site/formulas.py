@@ -43,27 +43,27 @@ TOKEN = re.compile(
 def typeset(text: str) -> str:
     """The HTML of a formula, a paragraph for each line."""
     lines = [line for line in text.splitlines() if line.strip()]
-    shown = (f'<p class="{"further" if line[0] == " " else "first"}">{line_of(line.strip())}</p>' for line in lines)
-    return f'<div class="formula">{"".join(shown)}</div>'
+    rows = (f'<p class="{"further" if line[0] == " " else "first"}">{line_of(line.strip())}</p>' for line in lines)
+    return f'<div class="formula">{"".join(rows)}</div>'
 
 
 def line_of(text: str) -> str:
     """The HTML of a line, an index or an exponent. Within brackets it is broken beside words only."""
     tokens = list(TOKEN.finditer(text))
-    shown, depth = "", 0
+    html, depth = "", 0
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         kind, said = str(token.lastgroup), token.group()
         depth += (said in "([{") - (said in ")]}")
         if kind == "space" and len(said) > 1:
-            shown += '<span class="gap"> </span>'
+            html += '<span class="gap"> </span>'
         elif kind == "space":
             beside = {each.lastgroup for each in (before, after) if each is not None}
-            shown += " " if depth == 0 or "word" in beside else UNBROKEN
+            html += " " if depth == 0 or "word" in beside else UNBROKEN
         elif kind in ("low", "high"):
             tag, plain = ("sub", "sup")[kind == "high"], unicodedata.normalize("NFKC", said).lstrip("_^")
-            shown += f"<{tag}>{line_of(plain[1:-1] if plain[0] in '{(' else plain)}</{tag}>"
+            html += f"<{tag}>{line_of(plain[1:-1] if plain[0] in '{(' else plain)}</{tag}>"
         elif kind == "variable":
-            shown += f"<i>{LETTERS.get(said, said)}</i>"
+            html += f"<i>{LETTERS.get(said, said)}</i>"
         else:
-            shown += escape(SIGNS.get(said, said) if kind in ("sign", "other") else said, quote=False)
-    return shown
+            html += escape(SIGNS.get(said, said) if kind in ("sign", "other") else said, quote=False)
+    return html
