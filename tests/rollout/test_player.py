@@ -16,7 +16,7 @@ from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Message, Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.rollout.environment import REDRAWS, Environment, EpisodeText, with_tools
+from tutelage.rollout.environment import REDRAWS, Environment, EpisodeText
 from tutelage.rollout.episodes import play_with_tools
 from tutelage.rollout.generator import RolloutError, SampledCompletion, concatenate, encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
@@ -51,7 +51,7 @@ async def twice(row, episode):
 
 def played(policy, play, prompts=PROMPTS, n=2, *, seed=1, sampling=FREE, generator=None, **settings):
     environment = play if isinstance(play, Environment) else Environment(play, **settings)
-    prompts = with_tools(prompts, environment.tools)
+    prompts = environment.offer(prompts)
     encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
     player = Player(
         generator or LocalGenerator(policy), environment, {p.id: p for p in prompts}, policy, policy.context
@@ -493,8 +493,9 @@ def test_what_an_author_gets_wrong_is_refused(policy, play, word):
 
 def test_tools_are_offered_in_prompts_that_have_messages_and_no_tools(policy):
     tools = Toolbox([tool_of(far)])
-    (prompt,) = with_tools(PROMPTS[:1], tools)
+    environment = Environment(play_with_tools, tools)
+    (prompt,) = environment.offer(PROMPTS[:1])
     assert prompt.messages[0].tools == tools.schemas
     for other in (Prompt("x", ()), prompt):
         with pytest.raises(TutelageError, match=f"'{other.id}'"):
-            with_tools([other], tools)
+            environment.offer([other])

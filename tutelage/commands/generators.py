@@ -3,11 +3,11 @@
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tutelage.base import config
 from tutelage.base.config.bases import COLOCATED, EpisodeSettings, RolloutServers
 from tutelage.base.errors import TutelageError
-from tutelage.base.functions import function_named
 from tutelage.commands.runs import remark
 from tutelage.data.records import Prompt
 from tutelage.engines.ranks.ranks import Ranks
@@ -17,15 +17,14 @@ from tutelage.models.policy import Policy
 from tutelage.rollout import server
 from tutelage.rollout.colocated import ColocatedGenerator
 from tutelage.rollout.distributed import dealt_generator, shared_generator
-from tutelage.rollout.environment import Environment
-from tutelage.rollout.episodes import play_with_tools
 from tutelage.rollout.generator import Generator, RolloutError
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.player import Player
 from tutelage.rollout.prefetch import Ahead
 from tutelage.rollout.vocabulary import ModelVocabulary
-from tutelage.tools.builtin import load_tools
 from tutelage.train.run.folder import Run
+
+if TYPE_CHECKING:
+    from tutelage.rollout.environment import Environment
 
 PlayerOf = Callable[[Generator], Generator]
 NOT_AHEAD = Ahead()
@@ -112,21 +111,28 @@ def _colocated_generator(policy: Policy, sampling: config.Sampling, ranks: Ranks
     return generator
 
 
-def environment_of(settings: EpisodeSettings) -> Environment | None:
+def environment_of(settings: EpisodeSettings) -> "Environment | None":
     """Return the environment of episodes, with its tools. Raises TutelageError if one cannot be used."""
     if not settings.has_episodes:
         return None
+    from tutelage.base.functions import function_named  # imported here: other runs need neither tools nor a player
+    from tutelage.rollout.environment import Environment
+    from tutelage.rollout.episodes import play_with_tools
+    from tutelage.tools.builtin import load_tools
+
     play = function_named(settings.environment) if settings.environment else play_with_tools
     name = settings.environment or "play_with_tools"
     return Environment(play, load_tools(settings.tools), settings.turns, settings.environment_timeout, name)
 
 
 def playing(
-    environment: Environment | None, policy: Policy, prompts: Sequence[Prompt], generator: Generator
+    environment: "Environment | None", policy: Policy, prompts: Sequence[Prompt], generator: Generator
 ) -> Generator:
     """Return the generator of episodes whose turns `generator` samples; `generator` itself without an environment."""
     if environment is None:
         return generator
+    from tutelage.rollout.player import Player
+
     return Player(generator, environment, {prompt.id: prompt for prompt in prompts}, policy, policy.context)
 
 

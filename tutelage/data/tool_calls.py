@@ -29,7 +29,7 @@ _FIT_ID = re.compile(r"[A-Za-z0-9]{9}")
 
 
 @dataclass(frozen=True)
-class Turn:
+class SampledTurn:
     """Message of the assistant that a text holds. `problem` describes calls that cannot be read, which stay in its
     content."""
 
@@ -37,16 +37,16 @@ class Turn:
     problem: str = ""
 
 
-def turn_of(text: str, read: Callable[[str], Calls]) -> Turn:
+def turn_of(text: str, read: Callable[[str], Calls]) -> SampledTurn:
     """The turn of a sampled text, its calls read by `read` (see `call_reader`)."""
     try:
         content, calls = read(text)
     except Unusable as error:
-        return Turn(Message("assistant", text), str(error))
+        return SampledTurn(Message("assistant", text), str(error))
     named = tuple(
         call if _FIT_ID.fullmatch(call.id) else replace(call, id=_id(text, n)) for n, call in enumerate(calls)
     )
-    return Turn(Message("assistant", content.strip(), calls=named))
+    return SampledTurn(Message("assistant", content.strip(), calls=named))
 
 
 def _id(text: str, number: int) -> str:

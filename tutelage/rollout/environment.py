@@ -23,7 +23,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.chat_template import opening
 from tutelage.data.chat_tokens import encode, encode_next
 from tutelage.data.records import Message, Messages, Prompt, tools_of
-from tutelage.data.tool_calls import Calls, Turn, call_reader, turn_of
+from tutelage.data.tool_calls import Calls, SampledTurn, call_reader, turn_of
 from tutelage.engines.sampling import TextVocabulary
 from tutelage.rollout.episodes import BlockingEpisode, Episode, Play, Truncation
 from tutelage.rollout.generator import SampledCompletion
@@ -45,6 +45,20 @@ class Environment:
     seconds: float = 120.0
     name: str = "environment"
 
+    def offer(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """The prompts with the schemas of the tools in their first message.
+
+        Raises TutelageError for a prompt without a message, and for one that offers tools of its own.
+        """
+        schemas = self.tools.schemas
+        if not schemas:
+            return list(prompts)
+        for prompt in prompts:
+            if not prompt.messages or tools_of(prompt.messages):
+                what = "offers tools of its own" if prompt.messages else "has no message"
+                raise TutelageError(f"The prompt {prompt.id!r} {what}, so those of --tools cannot be offered in it.")
+        return [replace(p, messages=(replace(p.messages[0], tools=schemas), *p.messages[1:])) for p in prompts]
+
     def metrics(self) -> dict[str, float]:
         """Calls of tools since the start: tools/calls, and of these tools/unknown, tools/unreadable, tools/timeouts,
         tools/failures and tools/faults. Empty without tools."""
@@ -52,20 +66,6 @@ class Environment:
             return {}
         names = ("calls", "unknown", "unreadable", "timeouts", "failures", "faults")
         return {f"tools/{name}": float(self.tools.calls[name]) for name in names}
-
-
-def with_tools(prompts: Sequence[Prompt], tools: Toolbox) -> list[Prompt]:
-    """The prompts with the schemas of the tools in their first message.
-
-    Raises TutelageError for a prompt without a message, and for one that offers tools of its own.
-    """
-    if not tools.schemas:
-        return list(prompts)
-    for prompt in prompts:
-        if not prompt.messages or tools_of(prompt.messages):
-            what = "offers tools of its own" if prompt.messages else "has no message"
-            raise TutelageError(f"The prompt {prompt.id!r} {what}, so those of --tools cannot be offered in it.")
-    return [replace(p, messages=(replace(p.messages[0], tools=tools.schemas), *p.messages[1:])) for p in prompts]
 
 
 @dataclass
@@ -118,11 +118,11 @@ class EpisodeText:
         self._read: Callable[[str], Calls] | None = call_reader(schemas[0], self.tokenizer) if schemas else None
         self._lock = threading.Lock()  # a tokenizer serves one thread at a time
 
-    def turn(self, completion: SampledCompletion, conversation: Messages) -> Turn:
+    def turn(self, completion: SampledCompletion, conversation: Messages) -> SampledTurn:
         """The message of a sampled turn after a conversation. One without calls has the text of the completion; calls
         are read from all of its tokens, among which may be special ones and a stop string. Calls that the chat template
         refuses to write are a problem of the policy's, as those that cannot be read."""
-        plain = Turn(Message("assistant", completion.text))
+        plain = SampledTurn(Message("assistant", completion.text))
         if self._read is None:
             return plain
         ids = list(completion.tokens)
@@ -137,7 +137,7 @@ class EpisodeText:
             try:
                 encode_next((*conversation, turn.message), results, self.tokenizer, ended=False)
             except TutelageError as error:
-                return Turn(plain.message, f"the chat template cannot write it ({error})")
+                return SampledTurn(plain.message, f"the chat template cannot write it ({error})")
         return turn
 
     def tokens_before(self, trace: Trace, messages: Messages, new: Sequence[Message]) -> tuple[list[int], bool]:
@@ -161,23 +161,22 @@ class Episodes:
         self.environment, self.text, self.sampling = environment, text, sampling
         self.seed, self.context = seed, context
         self.faults: list[str] = []
-        self.waiting: list[TurnRequest] = []
         self._arrivals: SimpleQueue[TurnRequest | BaseException | None] = SimpleQueue()
 
     def rounds(self, episodes: int) -> Iterator[Sequence[TurnRequest]]:
         """The turns that all unfinished episodes wait for, until all have ended. Raises what an episode raised."""
         while episodes:
-            self.waiting = []
-            while len(self.waiting) < episodes:
+            waiting: list[TurnRequest] = []
+            while len(waiting) < episodes:
                 arrival = self._arrivals.get()
                 if isinstance(arrival, BaseException):
                     raise arrival
                 if arrival is None:
                     episodes -= 1
                 else:
-                    self.waiting.append(arrival)
-            if self.waiting:
-                yield self.waiting
+                    waiting.append(arrival)
+            if waiting:
+                yield waiting
 
     async def play(self, trace: Trace) -> None:
         """Play an episode, again after a fault."""
@@ -221,7 +220,7 @@ class Episodes:
 
     async def _turn(
         self, trace: Trace, attempt: int, deadline: asyncio.Timeout, messages: Messages, new: Sequence[Message]
-    ) -> tuple[Turn, bool]:
+    ) -> tuple[SampledTurn, bool]:
         """The next turn of an episode, and whether it was cut."""
         if trace.attempt != attempt:
             raise Truncation("fault")  # a plain function that went on after its time was over

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from tutelage.base.concurrency import Call, awaited
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Messages, ToolCall
-from tutelage.data.tool_calls import Turn
+from tutelage.data.tool_calls import SampledTurn
 from tutelage.tools.tool import Toolbox
 
 Row: TypeAlias = Mapping[str, object]
@@ -42,7 +42,7 @@ class Episode:
     random: Random
     turns: int
     """Most turns of the policy."""
-    sample: Callable[[Messages, Sequence[Message]], Awaitable[tuple[Turn, bool]]] = field(repr=False)
+    sample: Callable[[Messages, Sequence[Message]], Awaitable[tuple[SampledTurn, bool]]] = field(repr=False)
     """Samples the next turn; the second value tells whether it was cut at the limit of tokens."""
     rewards: list[float] = field(default_factory=list)
     """Reward of each turn so far."""

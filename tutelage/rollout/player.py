@@ -14,7 +14,7 @@ from tutelage.base import config
 from tutelage.base.concurrency import awaited
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Branches, Rollout
-from tutelage.core.rows import EncodedRow, collate
+from tutelage.core.rows import EncodedRow, collate, right_padded
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.records import Messages, Prompt
 from tutelage.engines.interface import PromptTokens
@@ -146,8 +146,7 @@ class Player:
             ends = torch.tensor([len(turn.tokens) for turn in trace.turns]).cumsum(0) - 1
             own = [] if trace.episode is None else trace.episode.rewards
             rewards[row, ends.long()] = torch.tensor(own[: len(ends)], dtype=rewards.dtype)
-        width = rows.mask.shape[1]
-        turn = torch.tensor([[*each, *[0] * (width - len(each))] for each in numbers], dtype=torch.long)
+        turn, _ = right_padded(numbers, 0, torch.device("cpu"))
         single = all(_is_single(trace, prompts.tokens[row // n]) for row, trace in enumerate(traces))
         stops = [trace.stop for trace in traces]
         return replace(

@@ -38,7 +38,6 @@ from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.scores import breakdown_of
 from tutelage.rollout.distributed import dealt_generator
-from tutelage.rollout.environment import with_tools
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.inference.completion_records import SampledBatch, sample_completions
 from tutelage.rollout.local import LocalGenerator
@@ -162,7 +161,7 @@ def _sides(
     base = _load(settings.base, settings) if settings.base else None
     environment = environment_of(settings)
     if environment is not None:
-        prompts = with_tools(prompts, environment.tools)
+        prompts = environment.offer(prompts)
     play = partial(playing, environment, policy, prompts)
     generator = fixed_generator(settings.rollouts, policy, settings.sampling, ranks, play)
     model = _side(settings.names[1], policy, prompts, rewards, base, other, settings, generator, ranks)

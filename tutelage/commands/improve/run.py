@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import NaturalStep, Recipe, remarks
@@ -38,7 +39,6 @@ from tutelage.rewards.composite import dealt_reward, no_reward
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import reward_metrics
-from tutelage.rollout.environment import Environment, with_tools
 from tutelage.rollout.generator import EncodedPrompt, encode_prompts, prompt_tokens
 from tutelage.rollout.prefetch import Ahead, RolloutRequest
 from tutelage.train.learner import Learner, Step
@@ -57,6 +57,9 @@ from tutelage.train.rl.setup import RolloutSettings
 from tutelage.train.run.folder import Run
 from tutelage.train.run.loop import Loop, Monitor, Training, load_state, recipe_state
 from tutelage.train.supervised.batches import Order, encode_demonstrations
+
+if TYPE_CHECKING:
+    from tutelage.rollout.environment import Environment
 
 
 @workflow(ImproveSettings)
@@ -82,7 +85,7 @@ def prepare_improve(settings: ImproveSettings) -> AbstractContextManager[Trainin
     loaded = announce(load_prompts(settings.prompts))
     require_columns((*settings.reward, *_watched(settings).values()), loaded)
     environment = environment_of(settings)
-    prompts = loaded.records if environment is None else with_tools(loaded.records, environment.tools)
+    prompts = loaded.records if environment is None else environment.offer(loaded.records)
     texts = announce(load_demonstrations(settings.ptx)).records if settings.ptx else ()
     trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
     start = partial(_training, settings, recipe, prompts, texts, trust, environment)
@@ -95,7 +98,7 @@ def _training(
     prompts: Sequence[Prompt],
     texts: Sequence[Demonstration],
     trust: Record,
-    environment: Environment | None,
+    environment: "Environment | None",
     run: Run,
 ) -> Training[ImproveResult]:
     policy = trained_policy(settings, run, with_reference=True)
@@ -116,7 +119,7 @@ def _loop(
     prompts: Sequence[EncodedPrompt],
     mix: PretrainingMix | None,
     trust: Record,
-    environment: Environment | None,
+    environment: "Environment | None",
 ) -> Loop:
     """Return the loop of the recipe, from the latest checkpoint of the run."""
     critic = _critic(settings, recipe, policy)
@@ -197,7 +200,7 @@ def _watched(settings: ImproveSettings) -> dict[str, str]:
 
 
 def _look(
-    settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward, environment: Environment | None
+    settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward, environment: "Environment | None"
 ) -> Callable[[Step], dict[str, float]]:
     """Return the callback of a step: writes samples, remarks on the first steps, and returns the metrics of the reward
     and of the tools."""
