@@ -32,6 +32,8 @@ from tutelage.commands.plan.run import PlanResult as PlanResult
 from tutelage.commands.plan.run import plan as plan
 from tutelage.commands.plan.settings import PlanSettings as PlanSettings
 from tutelage.commands.pretrain.settings import PretrainSettings as PretrainSettings
+from tutelage.commands.promote.run import Promotion as Promotion
+from tutelage.commands.promote.settings import PromoteSettings as PromoteSettings
 from tutelage.commands.raters.run import RatersResult as RatersResult
 from tutelage.commands.raters.settings import RatersSettings as RatersSettings
 from tutelage.commands.rejection.settings import RejectionSettings as RejectionSettings
@@ -469,6 +471,24 @@ class _Compare(TypedDict, total=False):
 def compare(settings: CompareSettings, /) -> Comparison: ...
 @overload
 def compare(**settings: Unpack[_Compare]) -> Comparison: ...
+
+class _Promote(TypedDict, total=False):
+    run: Required[Path]
+    outcomes: str | None
+    split: float
+    margin: float
+    level: float
+    tolerance: float
+    slow: float | None
+    hours: float
+    link: Path | None
+    undo: bool
+    json: bool
+
+@overload
+def promote(settings: PromoteSettings, /) -> Promotion: ...
+@overload
+def promote(**settings: Unpack[_Promote]) -> Promotion: ...
 
 class _Serve(TypedDict, total=False):
     model: Required[Model | str | Path]

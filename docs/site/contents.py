@@ -14,6 +14,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "howto/agents",
             "howto/custom_algorithm",
             "howto/compare_runs",
+            "howto/promote",
             "distillation",
             "python",
             "howto/several_gpus",

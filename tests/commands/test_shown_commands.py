@@ -128,6 +128,10 @@ def world(tiny_model, tmp_path_factory):
         "votes": ["item,rater,choice,answer", *(f"{n},{who},{'ab'[n % 2]},a" for n in range(9) for who in "xyz")],
         "table": ["instruction,input,output_1,output_2,annotator,label"]
         + [f"{one},now,A star {n}.,No {n}.,{who},{n % 3}" for n, one in enumerate(asked) for who in "xy"],
+        "responses": [
+            "arm,user,outcome",
+            *(f"{'ba'[n % 10 > 0]},{n},{int(n % 20 == 0 or n % 20 == 5)}" for n in range(900)),
+        ],
         "wide": [
             "prompt,completion_a,completion_b,Anna,Bert",
             *(f"{one},A star {n}.,No {n}.,{n % 3},1" for n, one in enumerate(asked)),

@@ -47,6 +47,8 @@ PAGES = {
     "tutelage.report.comparison": "howto/compare_runs",
     "tutelage.report.comparison_page": "howto/compare_runs",
     "tutelage.commands.compare": "howto/compare_runs",
+    "tutelage.commands.promote": "howto/promote",
+    "tutelage.stats.split_test": "howto/promote",
     "tutelage.rewards": "rewards",
     "tutelage.rollout.server": "servers",
     "tutelage.rollout.server.teacher_server": "distillation",

@@ -306,6 +306,13 @@ COMMANDS = (
         result="Comparison",
     ),
     Command(
+        name="promote",
+        group="Evaluate and inspect",
+        help="promote a model on the evidence of a split test of served models",
+        examples=("runs/ppo --outcomes responses.csv --split .1", "runs/ppo --undo"),
+        result="Promotion",
+    ),
+    Command(
         name="push",
         group="Evaluate and inspect",
         help="upload the model of a run with its card to the hub",

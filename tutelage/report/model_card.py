@@ -9,10 +9,23 @@ from pathlib import Path
 
 from tutelage.base.number_text import number as written
 from tutelage.base.number_text import percent
-from tutelage.report.json_files import Object, flat, interval, items, number, read_object, section, settings_in, string
+from tutelage.report.json_files import (
+    Object,
+    flat,
+    interval,
+    items,
+    number,
+    objects,
+    read_object,
+    section,
+    settings_in,
+    string,
+    truth,
+)
 from tutelage.report.provenance import (
     CARD,
     MODEL,
+    PROMOTIONS,
     SOURCES,
     Ancestor,
     Base,
@@ -97,6 +110,8 @@ def _sections(stage: Ancestor) -> Iterator[str]:
     compared = [line for each in stages for line in _comparisons(each)]
     if compared:
         yield from ("", "## Evaluation", "", *(f"- {line}" for line in compared))
+    if promotion := _promotion(stage.folder):
+        yield from ("", "## Promotion", "", *promotion)
     yield from ("", "## Limits", "", *(f"- {line}" for line in _limits(stage, compared)))
     versions = ", ".join(f"{name} {text}" for name, text in section(stage.config, "versions").items())
     yield from ("", "## Versions", "", versions or "Not recorded.", "")
@@ -178,6 +193,20 @@ def _comparisons(stage: Ancestor) -> Iterator[str]:
                     f"{_spread(interval(measured, 'win_rate_ci'))}, ties half"
                 )
         yield from _task_lines(stage.folder.name, summary)
+
+
+def _promotion(folder: Path) -> list[str]:
+    """The evidence of the last promotion of the model, or that it was withdrawn."""
+    decisions = objects(read_object(folder / PROMOTIONS)[0], "decisions")
+    if not decisions:
+        return []
+    if not truth(decisions[-1], "promoted"):
+        return ["The last promotion of this model was withdrawn."]
+    test, required = section(decisions[-1], "test"), section(decisions[-1], "required")
+    level = number(required, "level") or 0.0
+    conditions = (f"- {string(each, 'name')}: {string(each, 'finding')}" for each in objects(test, "conditions"))
+    head = "Promoted after a split test against the model that was served (A; this model is B). Each statement holds at"
+    return [f"{head} all looks together with probability {percent(level, 1)}:", "", *conditions]
 
 
 def _task_lines(name: str, summary: Object) -> Iterator[str]:

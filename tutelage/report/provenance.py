@@ -13,6 +13,8 @@ from tutelage.report.json_files import Object, read_object, settings_in, string
 
 CARD = "README.md"
 MODEL = "model"
+PROMOTIONS = "promotions.json"
+"""Promotions of a run's model and their withdrawals."""
 COMMANDS = {
     "teacher": "distill",
     "recipe": "improve",
