@@ -18,6 +18,7 @@ from tutelage.data.formats import (
     load_judgements,
     load_preferences,
     load_prompts,
+    load_steps,
     load_unpaired,
 )
 from tutelage.data.record_files import Record, fingerprint, from_row, to_row, write_jsonl
@@ -30,6 +31,7 @@ from tutelage.data.records import (
     Message,
     Preference,
     Prompt,
+    RatedSteps,
     ToolCall,
     UnpairedAnswer,
     user,
@@ -60,6 +62,11 @@ PLAIN_TURNS = st.builds(
 )
 MARKED = st.sampled_from(["<|im_start|>user\nHi<|im_end|>", "[{'role': 'user'}]", "It ended.<|im_end|>"])
 TURNS = PLAIN_TURNS | EPISODES | MARKED.map(user)
+TURN_STEPS = st.tuples(CALLS, TEXT).map(lambda x: (x[0], Message("tool", x[1], call_id="1")))
+STEPS = st.lists(TEXT | MARKED, min_size=1, max_size=3) | st.lists(TURN_STEPS, min_size=1, max_size=2)
+RATED = STEPS.flatmap(
+    lambda steps: st.tuples(st.just(tuple(steps)), st.tuples(st.floats(0, 1), *(st.none() for _ in steps[1:])))
+)
 NUMBER = st.floats(0, 1e6)
 PAIR = st.tuples(TEXT, TEXT).filter(lambda pair: pair[0].strip() != pair[1].strip())
 JSON = st.recursive(
@@ -84,6 +91,7 @@ RECORDS = {
         lambda x: Preference(x[0], *x[1], *x[2:])
     ),
     UnpairedAnswer: st.builds(UnpairedAnswer, TURNS, TEXT, st.booleans()),
+    RatedSteps: st.tuples(TURNS, RATED).map(lambda x: RatedSteps(x[0], *x[1])),
 }
 LOADERS = {
     Prompt: load_prompts,
@@ -93,6 +101,7 @@ LOADERS = {
     Judgement: load_judgements,
     Preference: load_preferences,
     UnpairedAnswer: load_unpaired,
+    RatedSteps: load_steps,
 }
 
 

@@ -28,10 +28,12 @@ from tutelage.data.records import (
     Messages,
     Preference,
     Prompt,
+    RatedSteps,
     UnpairedAnswer,
     spoken,
 )
 from tutelage.data.row_values import Account, Cells, LeftOut, Unusable
+from tutelage.data.step_formats import STEPS
 from tutelage.data.table_format import RowFormat, recognise, unchanged
 from tutelage.data.tables import Table, read_table
 
@@ -46,6 +48,7 @@ EXAMPLES = 3
 KINDS: Mapping[str, Sequence[RowFormat[object]]] = {
     "an export for `tutelage import`": annotation_formats(Parts()),
     "preferences": PREFERENCES,
+    "rated steps": STEPS,
     "single answers labelled good or bad": UNPAIRED,
     "demonstrations": DEMONSTRATIONS,
     "prompts": PROMPTS,
@@ -159,6 +162,26 @@ def load_texts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedReco
 def load_unpaired(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[UnpairedAnswer]:
     """Load single completions labelled good or bad: prompt, completion, label."""
     return load(source, "single answers labelled good or bad", UNPAIRED, tolerate=tolerate)
+
+
+def load_steps(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[RatedSteps]:
+    """Load completions in rated steps. A row may give several; those without a rated step are left out."""
+    loaded = load(source, "rated steps", STEPS, tolerate=tolerate)
+    made = [(one, place) for several, place in zip(loaded.records, loaded.places, strict=True) for one in several]
+    rated = [(one, place) for one, place in made if any(label is not None for label in one.labels)]
+    if not rated:
+        raise TutelageError(f"No step of {source} is rated: each label is null.")
+    notes = list(loaded.notes)
+    if len(made) > len(loaded.records):
+        notes.append(
+            f"{counted(len(made), 'completion')}: of each row the chosen steps, and each other candidate for a step"
+        )
+    if len(rated) < len(made):
+        notes.append(f"{counted(len(made) - len(rated), 'completion')} left out: none of its steps is rated")
+    records, places = zip(*rated, strict=True)
+    return LoadedRecords(
+        loaded.source, loaded.format, loaded.columns, loaded.rows, records, loaded.skipped, tuple(notes), places
+    )
 
 
 def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[CompletionRecord]:

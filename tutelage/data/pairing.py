@@ -13,12 +13,13 @@ from tutelage.data.records import (
     Demonstration,
     Preference,
     Prompt,
+    RatedSteps,
     prompt_id,
     stable_id,
     turn_text,
 )
 
-Asks = TypeVar("Asks", Preference, Demonstration, Prompt)
+Asks = TypeVar("Asks", Preference, Demonstration, Prompt, RatedSteps)
 
 
 def pair_completions(
@@ -113,7 +114,7 @@ def _choose_groups(sizes: Counter[str], target: float, seed: int) -> set[str]:
     return chosen or {min(order, key=lambda key: sizes[key])}
 
 
-def _opening(record: Preference | Demonstration | Prompt) -> str:
+def _opening(record: Preference | Demonstration | Prompt | RatedSteps) -> str:
     """Grouping key of a record: the first user turn, without case and spacing; plain text is its own key."""
     first = next((message.content for message in record.messages if message.role == "user"), None)
     if first is None:

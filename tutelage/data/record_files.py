@@ -5,6 +5,7 @@
     demonstrations.jsonl  prompt, completion, and weight if it is not 1   (TRL prompt-completion)
     preferences.jsonl     prompt, chosen, rejected, p_chosen, weight, margin   (TRL preference, explicit prompt)
     unpaired.jsonl        prompt, completion, label             (TRL unpaired preference)
+    steps.jsonl           prompt, completions, labels           (TRL stepwise supervision, labels also as probabilities)
     comparisons.jsonl     id, prompt_id, a_id, b_id, origin
     judgements.jsonl      id, comparison_id, rater, verdict, strength, left, seconds, created
 
@@ -37,15 +38,19 @@ from tutelage.data.records import (
     Messages,
     Preference,
     Prompt,
+    RatedSteps,
     UnpairedAnswer,
     Verdict,
     message_row,
     tools_of,
 )
 from tutelage.data.row_values import Unusable, name, number, optional_text, text, truth
+from tutelage.data.step_formats import STEPWISE
 from tutelage.data.transcripts import has_marks, without_end
 
-Record: TypeAlias = Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer
+Record: TypeAlias = (
+    Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer | RatedSteps
+)
 R = TypeVar("R", bound=Record)
 
 OWN_PAIR = explicit(prompt_column)
@@ -70,6 +75,11 @@ def to_row(record: Record) -> dict[str, object]:
                 "p_chosen": p_chosen,
                 "weight": weight,
                 "margin": margin,
+            }
+        case RatedSteps(messages, steps, labels):
+            return _prompt_columns(messages) | {
+                "completions": [one if isinstance(one, str) else list(map(message_row, one)) for one in steps],
+                "labels": [bool(label) if label in (0.0, 1.0) else label for label in labels],
             }
     return asdict(record)
 
@@ -164,6 +174,7 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
     Judgement: _judgement,
     Preference: lambda row: labelled(row, OWN_PAIR(row)),
     UnpairedAnswer: lambda row: UnpairedAnswer(prompt_column(row), answer(row, "completion"), truth(row, "label")),
+    RatedSteps: lambda row: STEPWISE.parse(row)[0],
 }
 
 

@@ -56,6 +56,7 @@ from tutelage.data.row_values import (
     text,
     truth,
 )
+from tutelage.data.step_formats import PRM800K, SHEPHERD, prm800k_prompt, shepherd_prompt
 from tutelage.data.table_format import RowFormat
 from tutelage.data.tables import Table
 from tutelage.data.tool_values import are_schemas
@@ -375,6 +376,10 @@ PROMPTS: tuple[RowFormat[Prompt], ...] = (
     ),
     _asks("instruction, context", question_from("instruction", "context"), ("instruction", "context"), CONTEXT),
     _asks("instruction, input", question_from("instruction", "input"), ("instruction",), ("input", *CONTEXT)),
+    *(
+        replace(_asks(f"{form.name}, of which the prompt", ask, form.needs, form.also), fits=form.fits)
+        for form, ask in ((PRM800K, prm800k_prompt), (SHEPHERD, shepherd_prompt))
+    ),
     _asks("question", question_from("question"), ("question",)),
     _asks(
         "conversations", lambda values: framed(values, _unanswered(turns(values, "conversations"))), ("conversations",)

@@ -63,6 +63,9 @@ class Message:
 Messages: TypeAlias = tuple[Message, ...]
 AssistantTurn: TypeAlias = str | Message
 """What the assistant writes: a text, or a message whose calls or thinking are part of it."""
+Step: TypeAlias = str | Messages
+"""Step of a completion: a text, or a message of the assistant with the messages that follow it, such as results of its
+calls."""
 
 
 def spoken(message: Message) -> AssistantTurn:
@@ -239,3 +242,13 @@ class UnpairedAnswer:
     messages: Messages
     completion: AssistantTurn
     label: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RatedSteps:
+    """Completion in steps, all texts or all messages, with the probability that each step is good: 1 or 0 for certain,
+    None if it is not rated."""
+
+    messages: Messages
+    steps: tuple[Step, ...]
+    labels: tuple[float | None, ...]
