@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from offenders import for_each
+from pictures import png
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.collect.settings import Init, Judge, Simulate
 from tutelage.commands.iterate import IterateSettings
-from tutelage.commands.study_creation import main_questions
+from tutelage.commands.study_creation import known_questions, main_questions
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
 
@@ -51,3 +52,38 @@ def test_a_limit_below_one_is_refused(settings: type, words: dict[str, object]) 
 def test_answers_of_simulated_raters_are_at_least_one() -> None:
     with pytest.raises(TutelageError, match="--answers is -1;"):
         Simulate(study="s", answers=-1)
+
+
+def test_images_of_pairs_and_of_known_answers_come_with_the_questions(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b.png").write_bytes(png(shade=1))
+    pair = {"prompt": "What is it?", "images": ["a.png"], "chosen": "![x](b.png)", "rejected": "B"}
+    known = pair | {"prompt": "And this?", "explanation": "It is an A."}
+    for name, row in (("pairs", pair), ("known", known)):
+        write_jsonl(tmp_path / f"{name}.jsonl", [row])
+    settings = Init(study="s", from_pairs=str(tmp_path / "pairs.jsonl"))
+    made = main_questions(settings)
+    (shown,) = made.images
+    assert made.prompts[0].messages[0].content == f"![](images/{shown.name})\n\nWhat is it?"
+    assert any("b.png" not in line and "1 image is shown as text" in line for line in made.told)
+    golds = known_questions(settings, str(tmp_path / "known.jsonl"), "gold")
+    assert golds.items[0].explanation == "It is an A."
+    assert golds.images == (shown,)
+    folder = tmp_path / "elsewhere"
+    with pytest.raises(TutelageError, match=r"line 1: the image 'a.png' .*elsewhere"):
+        main_questions(Init(study="s", from_pairs=settings.from_pairs, images=folder))
+    with pytest.raises(TutelageError, match="--images"):
+        Init(study="s", images=folder)
+
+
+def test_images_of_samples_are_those_of_the_questions_that_are_asked(sample: Path) -> None:
+    (sample / "a.png").write_bytes(png())
+    parts = [{"type": "text", "text": "Question 0?"}, {"type": "image", "path": "a.png"}]
+    rows = [{"id": "p0", "messages": [{"role": "user", "content": parts}]}]
+    rows += [{"id": f"p{n}", "prompt": "![x](none.png)"} for n in (1, 2)]
+    write_jsonl(sample / "prompts.jsonl", rows)
+    made = main_questions(Init(study="s", from_sample=sample, limit=1))
+    assert [file.content for file in made.images] == [png()]
+    assert made.prompts[0].messages[0].content.startswith("Question 0?\n\n![](images/")
+    assert len(made.told) == 2

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from people.worlds import add_pictures
 from tiny_commands import model
 
 import tutelage as tt
@@ -170,6 +171,20 @@ def test_every_command_that_trains_on_rows_reads_a_study(study, tiny_model, tmp_
     tt.reward(**shared, out=tmp_path / "reward")
     figures = summary(tmp_path / "reward")
     assert figures["pairs"] + figures["held_out_pairs"] == 11
+
+
+def test_a_study_with_images_is_refused_by_what_trains_on_text(tmp_path):
+    """By the item, whatever the votes say: the words alone would teach what nobody chose."""
+    store, study = study_file(tmp_path, pairs=2)
+    add_pictures(store, study)
+    rater = add_rater(store, study.id, "anna", kind="simulated").id
+    while (question := next_assignment(store, rater)) is not None:
+        submit(store, question.id, Answer("left", 2))
+    store.close()
+    with pytest.raises(TutelageError, match="'pictures'"):
+        pairs_of(tmp_path)
+    with pytest.raises(TutelageError, match="'pictures'"):
+        shown_of(tmp_path, ("votes",))
 
 
 def test_answers_are_those_of_conversations_in_files(study, tiny_model, tmp_path):

@@ -18,7 +18,17 @@ from tutelage.data.formats import (
     load_texts,
     load_unpaired,
 )
-from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt, ToolCall, UnpairedAnswer, user
+from tutelage.data.records import (
+    Demonstration,
+    ImagePart,
+    Message,
+    Messages,
+    Preference,
+    Prompt,
+    ToolCall,
+    UnpairedAnswer,
+    user,
+)
 
 Rows = list[dict[str, object]]
 
@@ -552,3 +562,34 @@ def test_a_completion_id_that_occurs_twice_is_skipped(tmp_path: Path) -> None:
     loaded = load_completions(write(tmp_path, [row, row | {"text": "No."}]))
     assert [completion.text for completion in loaded.records] == ["So."]
     assert [(item.reason, item.examples) for item in loaded.skipped] == [("the id of an earlier row", ("line 2",))]
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "a.png"}}
+SEEN = [{"role": "user", "content": [IMAGE, {"type": "text", "text": "What?"}]}]
+SIDES = {side: [{"role": "assistant", "content": side}] for side in ("chosen", "rejected")}
+WITH_IMAGES: list[dict[str, object]] = [
+    {"prompt": SEEN, **SIDES},
+    {"prompt": "What?", "chosen": "A", "rejected": "B", "images": ["a.png"]},
+    {"prompt": "What?", "chosen": "A", "rejected": "B", "image": {"bytes": None, "path": "a.png"}},
+]
+
+
+@for_each(WITH_IMAGES)
+def test_every_loader_refuses_a_row_with_an_image_by_its_place(row: dict[str, object], tmp_path: Path) -> None:
+    """However few such rows there are: what is asked about an image cannot be learnt without it."""
+    words = {"prompt": "How?", "chosen": "C", "rejected": "D"}
+    rows = [words | {"prompt": f"How {number}?"} for number in range(50)]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, [*rows, row])))
+    for load in (load_preferences, load_demonstrations, load_prompts):
+        with pytest.raises(TutelageError, match=r"p\.jsonl, line 51: .*collect init"):
+            load(tmp_path / "p.jsonl")
+    (last,) = load_preferences(tmp_path / "p.jsonl", images=True).records[50:]
+    assert last.messages == (Message("user", "What?", images=(ImagePart(0, "a.png"),)),)
+
+
+def test_single_answers_and_texts_with_images_are_refused_too(tmp_path: Path) -> None:
+    unpaired = {"prompt": SEEN, "completion": [{"role": "assistant", "content": "A"}], "label": True}
+    for load, row in ((load_unpaired, unpaired), (load_texts, {"text": "A", "image": "a.png"})):
+        (tmp_path / "p.jsonl").write_text(json.dumps(row))
+        with pytest.raises(TutelageError, match="line 1: "):
+            load(tmp_path / "p.jsonl")

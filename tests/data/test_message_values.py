@@ -10,7 +10,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.message_values import answer, framed, prompt_column, turns
 from tutelage.data.record_files import from_row, to_row
 from tutelage.data.record_formats import named_prompt
-from tutelage.data.records import Message, Messages, Prompt, ToolCall, user
+from tutelage.data.records import ImagePart, Message, Messages, Prompt, ToolCall, message_row, user
 from tutelage.data.row_values import Cells, Unusable
 
 ASKED, CALL = Message("user", "Rain?"), ToolCall("weather", '{"city": "Rome"}', "1")
@@ -70,7 +70,8 @@ def test_a_turn_in_every_notation(item: object, message: Message) -> None:
 REFUSED: list[tuple[object, str]] = [
     ({"role": "assistant", "content": None}, "content is null"),
     ({"role": "bot", "content": "So."}, "'bot'"),
-    ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}]}, "'image_url'"),
+    ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}]}, "an image"),
+    ({"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}, "'audio'"),
     ({"role": "user", "content": None, "tool_calls": [OPENAI_CALL]}, "content is null"),
     ({"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, "without a name"),
     ({"role": "assistant", "tool_calls": [{"name": "weather", "arguments": "Rome"}]}, "not JSON"),
@@ -84,6 +85,22 @@ def test_a_turn_that_cannot_be_read_is_named(item: object, word: str) -> None:
     with pytest.raises(Unusable) as refusal:
         turns({"messages": [item]}, "messages")
     assert word in str(refusal.value)
+
+
+def test_images_have_their_places_among_the_texts_where_they_are_read() -> None:
+    image = {"type": "image_url", "image_url": {"url": "a.png"}, "alt": "a cat"}
+    parts = [
+        {"type": "text", "text": "This"},
+        image,
+        {"type": "text", "text": "or?"},
+        {"type": "image", "path": "b.png"},
+    ]
+    cells = Cells({"messages": [{"role": "user", "content": parts}]}, images=True)
+    message = Message("user", "Thisor?", images=(ImagePart(4, "a.png", "a cat"), ImagePart(7, "b.png")))
+    assert turns(cells, "messages") == (message,)
+    row = message_row(message)
+    assert turns(Cells({"messages": [row]}, images=True), "messages") == (message,)
+    assert not message.is_text
 
 
 def test_text_that_only_looks_like_messages_is_no_users_text() -> None:

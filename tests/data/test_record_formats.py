@@ -167,8 +167,8 @@ def test_values_that_json_cannot_hold_are_null_and_counted(tmp_path: Path, value
 
 
 def test_bytes_of_a_parquet_file_are_counted(tmp_path: Path) -> None:
-    rows = [{"prompt": "Why?", "image": None}, {"prompt": "How?", "image": b"PNG"}]
+    rows = [{"prompt": "Why?", "blob": None}, {"prompt": "How?", "blob": b"PNG"}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
     loaded = load_prompts(tmp_path / "p.parquet")
-    assert [prompt.data for prompt in loaded.records] == [{"image": None}] * 2
-    assert loaded.notes[1] == "null in place of 1 value of image that JSON cannot hold (row 2, …)"
+    assert [prompt.data for prompt in loaded.records] == [{"blob": None}] * 2
+    assert loaded.notes[1] == "null in place of 1 value of blob that JSON cannot hold (row 2, …)"

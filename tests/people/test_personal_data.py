@@ -193,3 +193,10 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "phonenumbers", None)
     with pytest.raises(MissingExtra, match=r"phonenumbers.*tutelage\[personal\]"):
         PersonalDataSearch()
+
+
+def test_addresses_of_images_are_left_as_they_are() -> None:
+    """A hash has digits that look like telephone numbers; the words of an image are searched as ever."""
+    name = "0301234567" * 6 + "0301.png"
+    text = f"+49 30 901820 ![+49 30 901820](images/{name}) +49 30 901820"
+    assert PersonalDataSearch().redact(text) == f"[phone] ![[phone]](images/{name}) [phone]"

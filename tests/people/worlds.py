@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from pictures import png
+
+from tutelage.data.images import image_file
 from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
 from tutelage.people import (
     Answer,
@@ -67,6 +70,16 @@ def study_of(store: Store, pairs: int, plan: Plan = QUIET, name: str = "tutoring
     study = create_study(store, name, plan=plan, secret=SECRET)
     add_items(store, study.id, *records(pairs))
     return study
+
+
+def add_pictures(store: Store, study: Study) -> tuple[str, str]:
+    """Add a pair with the key "pictures": its prompt has an image, and its first response another; their names."""
+    shown, drawn = image_file(png()), image_file(png(shade=1))
+    prompts = [Prompt("pp", user(f"What is this?\n\n![a field](images/{shown.name})"))]
+    texts = {"ppa": f"It is\n\n![](images/{drawn.name})", "ppb": "A field."}
+    completions = [CompletionRecord(key, "pp", text, "new-model") for key, text in texts.items()]
+    add_items(store, study.id, prompts, completions, [Item("pictures", "pp", ("ppa", "ppb"))], images=(shown, drawn))
+    return shown.name, drawn.name
 
 
 def raters_of(store: Store, study: Study, count: int, start: int = 0) -> list[int]:

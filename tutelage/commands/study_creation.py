@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.base import config
@@ -15,10 +16,12 @@ from tutelage.base.progress.phases import phase
 from tutelage.commands.collect.settings import Init
 from tutelage.commands.study import database, new_name, operator
 from tutelage.commands.study_data import lineage_of
-from tutelage.data.records import Comparison, CompletionRecord, Prompt
+from tutelage.data.records import Comparison, CompletionRecord, Prompt, turn_text
 
 if TYPE_CHECKING:
+    from tutelage.data.images import ImageFile
     from tutelage.people import Item, Presentation, Store, Study
+    from tutelage.people.images import Gallery
     from tutelage.people.store.items import Pool
     from tutelage.people.store.live_models import LiveModels
 
@@ -31,6 +34,7 @@ class Questions:
     completions: tuple[CompletionRecord, ...] = ()
     items: "tuple[Item, ...]" = ()
     told: tuple[str, ...] = ()
+    images: "tuple[ImageFile, ...]" = ()
 
     def __add__(self, other: "Questions") -> "Questions":
         return Questions(
@@ -38,6 +42,7 @@ class Questions:
             self.completions + other.completions,
             self.items + other.items,
             self.told + other.told,
+            self.images + other.images,
         )
 
 
@@ -55,15 +60,24 @@ def _ready_pairs(settings: Init) -> Questions:
     from tutelage.data.formats import load_preferences
     from tutelage.people.vote_import import pairs_to_judge
 
-    loaded = load_preferences(settings.from_pairs)
-    judged = pairs_to_judge(loaded.records, most=settings.limit)
-    notes = [loaded.describe()]
+    loaded, gallery = load_preferences(settings.from_pairs, images=True), _gallery(settings, settings.from_pairs)
+    judged = pairs_to_judge(gallery.records(loaded), most=settings.limit)
+    notes = [loaded.describe(), *gallery.notes]
     if len(judged.items) == settings.limit:
         notes.append(f"used: {counted(settings.limit, 'different pair')} (--limit)")
     if judged.identical:
         notes.append(f"omitted: {counted(judged.identical, 'pair')} of equal texts")
     items = tuple(replace(item, round=settings.round) for item in judged.items)
-    return Questions(judged.prompts, judged.completions, items, tuple(notes))
+    return Questions(judged.prompts, judged.completions, items, tuple(notes), tuple(gallery.files.values()))
+
+
+def _gallery(settings: Init, source: "str | Path") -> "Gallery":
+    """The images of a source, in its folder if no other is set; those of a hub data set are within the rows."""
+    from tutelage.people.images import Gallery
+
+    path = Path(source).expanduser()
+    folder = settings.images or (path if path.is_dir() else path.parent if path.is_file() else None)
+    return Gallery(str(source), folder)
 
 
 def _sampled_before(settings: Init) -> Questions:
@@ -78,16 +92,19 @@ def _sampled_before(settings: Init) -> Questions:
             f"{folder} has no {' and no '.join(f'{name}.jsonl' for name in missing)}: let `tutelage sample --pairs 1 "
             f"--out {folder}` write it."
         )
-    completions = load_completions(folder / "completions.jsonl").records
+    loaded = load_completions(folder / "completions.jsonl")
+    completions = loaded.records
     if settings.answers is not None:
         items = _sets(settings, completions, str(folder))
     else:
         items = _items(load_comparisons(folder / "comparisons.jsonl").records, settings.round)
     items = _one_for_each_prompt(items)[: settings.limit]
-    asked = {item.prompt for item in items}
-    prompts = tuple(prompt for prompt in load_prompts(folder / "prompts.jsonl").records if prompt.id in asked)
+    asked, gallery = {item.prompt for item in items}, _gallery(settings, folder)
+    prompts = tuple(gallery.records(load_prompts(folder / "prompts.jsonl", images=True).only(lambda p: p.id in asked)))
+    ids = {key for item in items for key in item.responses}
+    completions = tuple(gallery.records(loaded.only(lambda completion: completion.id in ids)))
     note = f"{folder}: {_named(items, settings)} for {counted(len(prompts), 'prompt')}"
-    return Questions(prompts, _asked(completions, items), items, (note,))
+    return Questions(prompts, completions, items, (note, *gallery.notes), tuple(gallery.files.values()))
 
 
 def _sampled_now(settings: Init) -> Questions:
@@ -209,7 +226,7 @@ def _one_for_each_prompt(items: "Iterable[Item]") -> "tuple[Item, ...]":
     return tuple(item for _, item in sorted(order, key=lambda pair: pair[0]))
 
 
-def known_questions(source: str, pool: "Pool") -> Questions:
+def known_questions(settings: Init, source: str, pool: "Pool") -> Questions:
     """Convert preferences to questions with a known answer: the chosen one."""
     if not source:
         return Questions()
@@ -218,25 +235,23 @@ def known_questions(source: str, pool: "Pool") -> Questions:
     from tutelage.people.vote_import import pairs_to_judge
 
     table = read_table(source)
-    loaded = preferences_of(table.without("explanation"))
-    explained = {
-        str(row.values.get("chosen")): str(row.values["explanation"])
-        for row in table.rows
-        if row.values.get("explanation")
-    }
-    chosen = {preference.chosen for preference in loaded.records}
-    judged = pairs_to_judge(loaded.records, origin=pool)
+    loaded, gallery = preferences_of(table.without("explanation"), images=True), _gallery(settings, source)
+    preferences = tuple(gallery.records(loaded))
+    explanations = {row.where: str(row.values.get("explanation") or "") for row in table.rows}
+    explained = dict.fromkeys((turn_text(preference.chosen) for preference in preferences), "")
+    for preference, where in zip(preferences, loaded.places, strict=True):
+        explained[turn_text(preference.chosen)] = explanations.get(where) or explained[turn_text(preference.chosen)]
+    judged = pairs_to_judge(preferences, origin=pool)
     texts = {completion.id: completion.text for completion in judged.completions}
     items = []
     for item in judged.items:
-        right = [name for name, key in zip("ab", item.responses, strict=True) if texts[key] in chosen]
+        right = [name for name, key in zip("ab", item.responses, strict=True) if texts[key] in explained]
         if len(right) != 1:
             raise TutelageError(f"{source} chooses both sides of a pair: '{texts[item.responses[0]][:60]}'.")
         text = texts[item.responses["ab".index(right[0])]]
-        items.append(
-            replace(item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=explained.get(text, ""))
-        )
-    return Questions(judged.prompts, judged.completions, tuple(items), (f"{loaded.describe()} ({pool})",))
+        items.append(replace(item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=explained[text]))
+    told = (f"{loaded.describe()} ({pool})", *gallery.notes)
+    return Questions(judged.prompts, judged.completions, tuple(items), told, tuple(gallery.files.values()))
 
 
 def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
@@ -251,13 +266,17 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
 
     with display(), phase("questions"):
         questions = main_questions(settings)
-    questions += known_questions(settings.golds, "gold") + known_questions(settings.training, "training")
+    questions += known_questions(settings, settings.golds, "gold")
+    questions += known_questions(settings, settings.training, "training")
     presentation, live = _presentation(settings), _live_models(settings)
     with closing(open_store(database(settings))) as store:
         study = _study(store, settings, presentation)
         if live is not None:
             questions += Questions(told=(_converse(store, study, live),))
-        added = add_items(store, study.id, questions.prompts, questions.completions, questions.items, actor=operator())
+        added = add_items(
+            store, study.id, questions.prompts, questions.completions, questions.items,
+            images=questions.images, actor=operator(),
+        )  # fmt: skip
         lineage = lineage or (lineage_of(settings.model) if settings.model and not _is_address(settings) else None)
         if lineage:
             open_round(store, study.id, settings.round, lineage, actor=operator())

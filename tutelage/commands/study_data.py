@@ -14,6 +14,7 @@ import numpy as np
 from tutelage.base import nouns
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
+from tutelage.data.images import has_images
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
 from tutelage.people import LabelledStudy, Selection, Snapshot, freeze, label_study, open_store, open_study
@@ -101,6 +102,7 @@ def read_study(
     """
     reading = _read(address, name, selection, rows, run)
     pairs = training_pairs(reading.labelled, reading.rows)
+    _refuse_images(reading, pairs)
     if not pairs:
         raise _nothing(reading, "preference", "none of which decides a pair")
     training, other = _divided(pairs, held_out, seed)
@@ -121,6 +123,7 @@ def read_demonstrations(
     """Like `read_study`, for demonstrations: better responses that raters wrote or chose, with their weights."""
     reading = _read(address, name, selection, rows, run)
     rows_found = training_demonstrations(reading.labelled, reading.rows)
+    _refuse_images(reading, rows_found)
     if not rows_found:
         raise _nothing(reading, "demonstration", "none of which shows a better answer")
     training, other = _divided(rows_found, held_out, seed)
@@ -139,6 +142,15 @@ def _read(address: str, name: str, selection: Selection, rows: tuple[StudyRows, 
         record["raters"] = len(labelled.labels.accuracy)
         record |= {"selection": asdict(selection), "judgements": dict(labelled.fates), "rows": list(rows)}
         return _Reading(study.name, labelled, rows, record)
+
+
+def _refuse_images(reading: _Reading, rows: Sequence[TrainingRow[T]]) -> None:
+    key = next((row.question.key for row in rows if has_images(row.record)), None)
+    if key is not None:
+        raise TutelageError(
+            f"'{reading.name}' has images (the first in the item '{key}'), and the models here read text alone. "
+            "`tutelage collect export` writes the rows and the images for a program that trains on both."
+        )
 
 
 def _nothing(reading: _Reading, what: str, why: str) -> EmptyStudyError:

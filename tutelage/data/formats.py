@@ -18,6 +18,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.data.annotation_formats import annotation_formats
 from tutelage.data.annotations import Parts
+from tutelage.data.images import COLUMNS, column_images, has_images, place_images
 from tutelage.data.record_files import parser
 from tutelage.data.record_formats import DEMONSTRATIONS, PREFERENCES, PROMPTS, TEXTS, UNPAIRED, remarks
 from tutelage.data.records import (
@@ -32,7 +33,7 @@ from tutelage.data.records import (
     UnpairedAnswer,
     spoken,
 )
-from tutelage.data.row_values import Account, Cells, LeftOut, Unusable
+from tutelage.data.row_values import Account, Cells, ImageInRow, LeftOut, Unusable
 from tutelage.data.step_formats import STEPS
 from tutelage.data.table_format import RowFormat, recognise, unchanged
 from tutelage.data.tables import Table, read_table
@@ -81,6 +82,11 @@ class LoadedRecords(Generic[T_co]):
     skipped: tuple[SkippedRow, ...] = ()
     notes: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
+
+    def only(self, condition: Callable[[T_co], bool]) -> "LoadedRecords[T_co]":
+        """The records that meet the condition, with their places."""
+        pairs = [(one, place) for one, place in zip(self.records, self.places, strict=True) if condition(one)]
+        return replace(self, records=tuple(one for one, _ in pairs), places=tuple(place for _, place in pairs))
 
     def describe(self) -> str:
         """Summarise loaded and skipped rows, a line each."""
@@ -132,22 +138,26 @@ def _about_answers(records: Sequence[Demonstration], answers: str, total: int) -
         yield f"{counted(several, 'conversation', 'has')} several answers, of which only the last is the response"
 
 
-def load_preferences(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Preference]:
-    """Load preference pairs; pairs of equal texts are skipped."""
-    return preferences_of(read_table(source), tolerate=tolerate)
+def load_preferences(
+    source: str | Path, *, tolerate: float = TOLERATED, images: bool = False
+) -> LoadedRecords[Preference]:
+    """Load preference pairs; pairs of equal texts are skipped. With `images`, messages may have images; without, a row
+    with one is refused, as by all loaders."""
+    return preferences_of(read_table(source), tolerate=tolerate, images=images)
 
 
-def preferences_of(table: Table, *, tolerate: float = TOLERATED) -> LoadedRecords[Preference]:
+def preferences_of(table: Table, *, tolerate: float = TOLERATED, images: bool = False) -> LoadedRecords[Preference]:
     """`load_preferences` for a table in memory."""
-    return load_table(table, "preferences", PREFERENCES, tolerate=tolerate, accept=_refuse_equal_sides)
+    form = recognise(table, "preferences", PREFERENCES, KINDS)
+    return _records(table, form, tolerate, _refuse_equal_sides, images=images)
 
 
-def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Prompt]:
+def load_prompts(source: str | Path, *, tolerate: float = TOLERATED, images: bool = False) -> LoadedRecords[Prompt]:
     """Load prompts from any kind of data; a row's own columns are in `Prompt.data`. Duplicate prompts are kept once,
     with the columns of their first row."""
     table = read_table(source)
     form = recognise(table, "prompts", PROMPTS, KINDS)
-    loaded = _records(table, form, tolerate, _once_each())
+    loaded = _records(table, form, tolerate, _once_each(), images=images)
     loaded = replace(loaded, notes=(*loaded.notes, *remarks(form.spelt(table), loaded.columns)))
     if loaded.format == "text" and loaded.rows == 1 and "\n" in loaded.records[0].messages[0].content:
         raise TutelageError(f"{source} is one prompt of several lines; separate prompts by blank lines.")
@@ -231,9 +241,12 @@ def load_table(
     return _records(table, recognise(table, what, formats, KINDS), tolerate, accept)
 
 
-def _records(table: Table, form: RowFormat[T], tolerate: float, accept: Callable[[T], None]) -> LoadedRecords[T]:
+def _records(
+    table: Table, form: RowFormat[T], tolerate: float, accept: Callable[[T], None], *, images: bool = False
+) -> LoadedRecords[T]:
     table = form.spelt(table)
     form.check_exhaustive(table)
+    _refuse_columns_of_images(table, form, images)
     rows, without = form.arrange(table.rows)
     unusable: dict[str, list[str]] = defaultdict(list)
     for broken in (*table.broken, *without):
@@ -243,14 +256,18 @@ def _records(table: Table, form: RowFormat[T], tolerate: float, accept: Callable
     records: list[T] = []
     places: list[str] = []
     for row in rows:
-        cells = Cells(row.values, form.metadata)
+        cells = Cells(row.values, form.metadata, images=images)
         try:
             record = form.parse(cells)
+            if images:
+                record = _with_images(record, cells)
             accept(record)
             records.append(record)
             places.append(row.where)
             if form.arrange is unchanged:
                 account.add(cells, row.where)
+        except ImageInRow as found:
+            raise _image(table, row.where, f"{found}; leave such rows out") from found
         except Unusable as reason:
             unusable[str(reason)].append(row.where)
         except LeftOut as left:
@@ -273,6 +290,36 @@ def _records(table: Table, form: RowFormat[T], tolerate: float, accept: Callable
     )
     _refuse_too_many(loaded, tolerate)
     return loaded
+
+
+def _refuse_columns_of_images(table: Table, form: RowFormat[object], images: bool) -> None:
+    columns = [column for column in COLUMNS if column in table.columns and column not in form.needs]
+    if columns and (not images or form.arrange is not unchanged):
+        for row in table.rows:
+            if column_images(row.values):
+                what = f"an image in the column {columns[0]}; take the column out to use the texts"
+                raise _image(table, row.where, what)
+
+
+def _image(table: Table, where: str, what: str) -> TutelageError:
+    return TutelageError(
+        f"{table.source}, {where}: {what}. Here only text is read; `tutelage collect init` shows images to people, in "
+        "pairs (--from-pairs) and in the prompts of samples (--from-sample)."
+    )
+
+
+def _with_images(record: T, cells: Cells) -> T:
+    """The record with the images of the columns `images` and `image` in its messages."""
+    addresses = column_images(cells)
+    if not (addresses or has_images(record)):
+        return record
+    if not isinstance(record, Prompt | Preference):
+        raise Unusable("an image beside a record without messages")
+    record = replace(record, messages=place_images(record.messages, addresses))
+    if isinstance(record, Prompt):
+        data = {name: value for name, value in record.data.items() if name not in COLUMNS}
+        record = replace(record, data=data)
+    return record
 
 
 def _refuse_too_many(loaded: LoadedRecords[object], tolerate: float) -> None:

@@ -12,9 +12,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from tutelage.data.images import part_address
 from tutelage.data.readers import Values, a_type
-from tutelage.data.records import AssistantTurn, Message, Messages, Role, spoken, user
-from tutelage.data.row_values import Cells, Unusable, cell_if, encodable, is_truth, number, optional_text, text, truth
+from tutelage.data.records import AssistantTurn, ImagePart, Message, Messages, Role, spoken, user
+from tutelage.data.row_values import (
+    Cells,
+    ImageInRow,
+    Unusable,
+    cell_if,
+    encodable,
+    is_truth,
+    number,
+    optional_text,
+    text,
+    truth,
+)
 from tutelage.data.tool_values import are_schemas, read_call, read_calls, read_tools, results_in, split_calls
 from tutelage.data.transcripts import has_marks, parse_transcript, without_end
 
@@ -126,6 +138,8 @@ def _turn(item: object, cells: Cells, column: str, weights: bool) -> Message:
     message = Message(role, "")
     if isinstance(content, list):
         message, content = _of_parts(content, message, column)
+        if message.images and not turn.images:
+            raise ImageInRow(f"{column} has a turn with an image")
     if role == "assistant":
         message = _assistant(turn, message, column, weights)
     if role == "tool":
@@ -162,7 +176,7 @@ def _weight(turn: Cells, weights: bool) -> float:
 
 
 def _of_parts(parts: Sequence[object], message: Message, column: str) -> tuple[Message, str]:
-    """(the message with the thinking and the calls among its parts, the text of the others)."""
+    """(the message with the thinking, the calls and the images among its parts, the text of the others)."""
     texts: list[str] = []
     for part in parts:
         kind = part.get("type") if isinstance(part, Mapping) else None
@@ -173,6 +187,9 @@ def _of_parts(parts: Sequence[object], message: Message, column: str) -> tuple[M
         elif isinstance(part, Mapping) and kind == "tool_use" and message.role == "assistant":
             call = read_call({"name": part.get("name"), "arguments": part.get("input"), "id": part.get("id")}, column)
             message = replace(message, calls=(*message.calls, call))
+        elif isinstance(part, Mapping) and (address := part_address(part)) is not None:
+            image = ImagePart(len("".join(texts)), address, encodable(optional_text(part, "alt"), column))
+            message = replace(message, images=(*message.images, image))
         else:
             named = f"of the type {kind!r}" if isinstance(kind, str) else "without a type"
             raise Unusable(f"{column} has a turn with parts that are not text ({named}); no command reads them")

@@ -36,12 +36,23 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ImagePart:
+    """Image in a message: the number of characters of the content before it, its address (a path, a URL, or a data URI
+    with the image itself), and the words that stand for it."""
+
+    place: int
+    address: str
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """Turn of a conversation.
 
     An assistant's message may have a `thinking` part before its content, and `calls` of tools after it; the result of a
     call has the role "tool", the tool's `name` and the `call_id`. `tools` are the JSON schemas of the functions that a
-    conversation offers, as texts; they are part of its first message. `weight` scales the loss of the tokens of an
+    conversation offers, as texts; they are part of its first message. `images` are in the order of their places; only
+    people see them, and a command that trains or samples refuses them. `weight` scales the loss of the tokens of an
     assistant's message, and is no part of its identity.
     """
 
@@ -52,12 +63,13 @@ class Message:
     name: str = ""
     call_id: str = ""
     tools: tuple[str, ...] = ()
+    images: tuple[ImagePart, ...] = ()
     weight: float = field(default=1.0, compare=False)
 
     @property
     def is_text(self) -> bool:
         """Whether the message consists of its content alone."""
-        return not (self.thinking or self.calls or self.name or self.call_id or self.tools)
+        return not (self.thinking or self.calls or self.name or self.call_id or self.tools or self.images)
 
 
 Messages: TypeAlias = tuple[Message, ...]
@@ -85,7 +97,7 @@ def tools_of(messages: Messages) -> tuple[str, ...]:
 
 def message_row(message: Message) -> dict[str, object]:
     """The message as chat templates and endpoints expect it, without the tools that the conversation offers."""
-    row: dict[str, object] = {"role": message.role, "content": message.content}
+    row: dict[str, object] = {"role": message.role, "content": _parts(message) if message.images else message.content}
     if message.thinking:
         row["reasoning_content"] = message.thinking
     if message.calls:
@@ -95,6 +107,18 @@ def message_row(message: Message) -> dict[str, object]:
     if message.call_id:
         row["tool_call_id"] = message.call_id
     return row
+
+
+def _parts(message: Message) -> list[dict[str, str]]:
+    """The content as parts: texts, and images by their addresses."""
+    parts, start = [], 0
+    for image in message.images:
+        if image.place > start:
+            parts.append({"type": "text", "text": message.content[start : image.place]})
+        start = image.place
+        key = "url" if ":" in image.address else "path"
+        parts.append({"type": "image", key: image.address} | ({"alt": image.words} if image.words else {}))
+    return parts + ([{"type": "text", "text": message.content[start:]}] if message.content[start:] else [])
 
 
 def _call_row(call: ToolCall) -> dict[str, object]:
@@ -126,8 +150,8 @@ def texts_only(messages: Messages, reader: str) -> list[TextTurn]:
     for number, message in enumerate(messages, 1):
         if not message.is_text or message.role == "tool":
             raise TutelageError(
-                f"Message {number} of a conversation ({message.role}) has tools, calls of tools or thinking, which "
-                f"{reader} cannot show; give conversations of plain text."
+                f"Message {number} of a conversation ({message.role}) has tools, calls of tools, thinking or images, "
+                f"which {reader} cannot show; give conversations of plain text."
             )
         turns.append({"role": message.role, "content": message.content})
     return turns

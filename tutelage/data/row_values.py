@@ -18,6 +18,10 @@ class Unusable(Exception):
     """Raised if a row cannot become a record. The text is the reason, the same for all rows with the same problem."""
 
 
+class ImageInRow(Unusable):
+    """Raised if a row has an image where only text is read."""
+
+
 class LeftOut(Exception):
     """Raised for a valid row that is excluded (a duplicate prompt, a completion labelled bad). Counted separately: a
     number of `thing`, for one `reason`."""
@@ -28,12 +32,13 @@ class LeftOut(Exception):
 
 
 class Cells(Mapping[str, object]):
-    """Cells of a row, or of an object in one of them; remembers which were read, and remarks on how."""
+    """Cells of a row, or of an object in one of them; remembers which were read, and remarks on how. With `images`,
+    its messages may have images."""
 
-    __slots__ = ("_read", "_values", "inside", "remarks")
+    __slots__ = ("_read", "_values", "images", "inside", "remarks")
 
-    def __init__(self, values: Values, read: Iterable[str] = ()) -> None:
-        self._values, self._read = values, set(read)
+    def __init__(self, values: Values, read: Iterable[str] = (), *, images: bool = False) -> None:
+        self._values, self._read, self.images = values, set(read), images
         self.inside: tuple[tuple[str, Cells], ...] = ()
         """Objects within the cells, each with the name of its column."""
         self.remarks: tuple[str, ...] = ()
@@ -73,7 +78,7 @@ class Cells(Mapping[str, object]):
 
     def within(self, column: str, value: Values) -> "Cells":
         """Cells of an object in a column."""
-        cells = Cells(value)
+        cells = Cells(value, images=self.images)
         self.inside += ((column, cells),)
         return cells
 

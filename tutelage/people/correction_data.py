@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tutelage.data.records import Demonstration, Preference
 from tutelage.people.answers import Correction
+from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.store.item_catalogue import Question
 from tutelage.people.store.votes import Vote
 
@@ -42,7 +43,7 @@ class CorrectedAnswer:
     def demonstration(self) -> Demonstration:
         """The correction as a demonstration."""
         weight = self.reliability / self.count
-        return Demonstration(self.question.messages, self.correction.text, weight)
+        return Demonstration(with_parts(self.question.messages), turn_with_parts(self.correction.text), weight)
 
     @property
     def originals(self) -> tuple[int, ...]:
@@ -54,14 +55,14 @@ class CorrectedAnswer:
     @property
     def pairs(self) -> tuple[tuple[int, Preference], ...]:
         """The preferences of the correction over each original, with the index of the original."""
-        originals, messages = self.originals, self.question.messages
+        originals, messages = self.originals, with_parts(self.question.messages)
         return tuple(
             (
                 index,
                 Preference(
                     messages,
-                    self.correction.text,
-                    self.question.texts[index],
+                    turn_with_parts(self.correction.text),
+                    turn_with_parts(self.question.texts[index]),
                     p_chosen=self.reliability,
                     weight=1 / (self.count * len(originals)),
                 ),

@@ -10,6 +10,7 @@
                         rater; those of simulated raters only if the selection includes them
     votes.csv           the judgements in force, for spreadsheets; cells cannot act as formulas
     items.jsonl, raters.jsonl, manifest.json
+    images/             the images that the texts name, each by the SHA-256 of its content
 
 Raters are identified by pseudonyms (`raters.pseudonym_of`), which are the same in every file and every export of a
 study. Only raters.jsonl, which is not training data, contains names, and only on request. Files of corrections and
@@ -33,6 +34,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Demonstration, UnpairedAnswer
 from tutelage.people.correction_data import CorrectedAnswer
+from tutelage.people.images import FOLDER, turn_with_parts, with_parts
 from tutelage.people.kinds import find_kind
 from tutelage.people.manifest import describe, marking
 from tutelage.people.redaction import Hints, find_places, redact_rater, redact_reasons, redact_study, search_of
@@ -40,6 +42,7 @@ from tutelage.people.selection import Selection
 from tutelage.people.store.consents import Agreement, Agreements, list_agreements
 from tutelage.people.store.engine import Store
 from tutelage.people.store.events import record_export
+from tutelage.people.store.images import list_images
 from tutelage.people.store.item_catalogue import Question, list_questions
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import Rater, list_raters
@@ -93,13 +96,15 @@ def export_study(
         manifest["names"] = names
         contents = Contents(study, labelled, agreements, questions, raters, names, tools)
         manifest["files"] = _write_files(partial, contents, store, selection)
+        manifest["images"] = _write_images(partial / FOLDER, store, study_id)
         (partial / "manifest.json").write_text(
             json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
         os.replace(partial, folder)
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise TutelageError(f"The export cannot be written to {folder}: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     record_export(store, study_id, labelled.snapshot, asdict(selection), manifest, actor=actor)
     return ExportResult(manifest, hints)
 
@@ -174,6 +179,16 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
     return {name: {"rows": count, "sha256": file_hash(folder / name)} for name, count in counts.items()}
 
 
+def _write_images(folder: Path, store: Store, study_id: int) -> int:
+    """Write the images of the study; returns their number."""
+    count = 0
+    for name, content in list_images(store, study_id):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+        count += 1
+    return count
+
+
 def _listed(labelled: LabelledStudy, selection: Selection) -> list[Vote]:
     """The votes listed in the files."""
     return [vote for vote in labelled.votes if selection.lists(vote.rater_kind)]
@@ -217,7 +232,7 @@ def bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
     """The responses of questions judged as both bad, as lines of unpaired.jsonl."""
     for question in questions:
         for completion in question.completions:
-            row = to_row(UnpairedAnswer(question.messages, completion.text, False))
+            row = to_row(UnpairedAnswer(with_parts(question.messages), turn_with_parts(completion.text), False))
             yield row | {"item_id": question.key, "completion_id": completion.id, "model": completion.sampler}
 
 

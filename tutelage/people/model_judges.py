@@ -14,6 +14,7 @@ from tutelage.data.llm_judge import Compare, Opinion, in_both_orders
 from tutelage.data.records import Messages
 from tutelage.people.answers import Answer
 from tutelage.people.assignment import next_assignment
+from tutelage.people.images import refuse_images
 from tutelage.people.store.assignments import Assignment
 from tutelage.people.store.engine import Store
 from tutelage.people.store.raters import add_rater, find_rater
@@ -74,7 +75,13 @@ def judge_study(
 
 
 def both_orders(question: Assignment, compare: Compare) -> Answer:
-    """The judge's answer to a question: the response preferred in both orders, else a tie."""
+    """The judge's answer to a question: the response preferred in both orders, else a tie.
+
+    Raises:
+        TutelageError: the question has an image, or the judge fails.
+    """
+    conversation = " ".join(message.content for message in question.messages)
+    refuse_images((conversation, *question.texts), f"The item '{question.item}'", "a model judge")
     opinion = in_both_orders(compare, question.messages, question.left, question.right).settled
     if opinion.preferred == "tie":
         return Answer("tie", reason=opinion.reason)

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TypeAlias
 
 from tutelage.base.extras import missing
+from tutelage.people.images import image_spots
 from tutelage.people.languages import Sentence, counted
 
 Spot: TypeAlias = tuple[int, int]
@@ -99,7 +100,15 @@ class PersonalDataSearch:
         }
 
     def find(self, text: str) -> tuple[Finding, ...]:
-        """Likely personal data in a text, in order of position, without overlaps."""
+        """Likely personal data in a text, in order of position, without overlaps; addresses of images aside."""
+        findings, start = list[Finding](), 0
+        for end, following in (*image_spots(text), (len(text), len(text))):
+            inner = self._find(text[start:end])
+            findings += (Finding(each.kind, each.start + start, each.end + start) for each in inner)
+            start = following
+        return tuple(findings)
+
+    def _find(self, text: str) -> tuple[Finding, ...]:
         findings: list[Finding] = []
         for kind, finder in self._finders.items():
             for start, end in finder(text):

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from tutelage.base.extras import MissingExtra
 from tutelage.people.answers import Correction, Span
+from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.languages import Sentence
 from tutelage.people.personal_data import KINDS, Finding, PersonalDataSearch, move_position, replace_findings
 from tutelage.people.store.engine import Store
@@ -192,8 +193,8 @@ def _span(span: Span, findings: Sequence[Finding]) -> Span:
 def _row(row: Row, question: Question) -> Row:
     preference = replace(
         row.preference,
-        messages=question.messages,
-        chosen=question.texts[row.chosen],
-        rejected=question.texts[row.rejected],
+        messages=with_parts(question.messages),
+        chosen=turn_with_parts(question.texts[row.chosen]),
+        rejected=turn_with_parts(question.texts[row.rejected]),
     )
     return replace(row, question=question, preference=preference)

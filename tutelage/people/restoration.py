@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.images import BadImage, ImageFile, image_file
 from tutelage.data.record_files import from_row
 from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.people.answers import answer_from
 from tutelage.people.export import file_hash
+from tutelage.people.images import FOLDER, image_names
 from tutelage.people.manifest import FORMAT
 from tutelage.people.settings import Consent, Plan
 from tutelage.people.store.bulk import AnswerRecord, write_answers
@@ -101,7 +104,23 @@ def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
     prompts = {row["prompt"]["id"]: from_row(Prompt, row["prompt"]) for row in rows}
     completions = {each["id"]: CompletionRecord(**each) for row in rows for each in row["completions"]}
     items = [Item(**row["item"] | {"responses": tuple(row["item"]["responses"])}) for row in rows]
-    add_items(store, study.id, prompts.values(), completions.values(), items, actor=actor)
+    texts = [message.content for prompt in prompts.values() for message in prompt.messages]
+    texts += [completion.text for completion in completions.values()]
+    images = [_image(folder / FOLDER / name) for name in dict.fromkeys(chain.from_iterable(map(image_names, texts)))]
+    add_items(store, study.id, prompts.values(), completions.values(), items, images=images, actor=actor)
+
+
+def _image(path: Path) -> ImageFile:
+    """An image of an export, after checking that its content has the hash in its name."""
+    try:
+        image = image_file(path.read_bytes())
+    except OSError as error:
+        raise TutelageError(f"{path} is missing from the export.") from error
+    except BadImage as error:
+        raise TutelageError(f"{path} was changed after the export ({error}); import an unmodified copy.") from error
+    if image.name != path.name:
+        raise TutelageError(f"{path} was changed after the export; import an unmodified copy.")
+    return image
 
 
 def _answer_record(row: Mapping[str, Any]) -> AnswerRecord:

@@ -15,7 +15,9 @@ from statistics import mean
 from typing import Literal, TypeAlias
 from uuid import NAMESPACE_OID, uuid5
 
+from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.data.images import has_images
 from tutelage.data.records import message_row
 from tutelage.people.training_data import Row
 
@@ -29,6 +31,11 @@ def openai_rows(rows: Sequence[Row], study: str) -> Iterator[ToolRow]:
     """Preferences as lines of OpenAI's preference data, without ties."""
     for row in rows:
         pair = row.preference
+        if has_images(pair):
+            raise TutelageError(
+                f"The item '{row.question.key}' has an image, and openai.jsonl is for text alone; exclude such items, "
+                "or export without openai."
+            )
         if pair.p_chosen > 0.5:
             messages = [message_row(message) for message in pair.messages]
             yield {

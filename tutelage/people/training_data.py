@@ -13,6 +13,7 @@ from typing import Generic, TypeAlias, TypeVar
 from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
 from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, pair_name, pair_votes, pairs_of
 from tutelage.people.correction_data import CorrectedAnswer, corrected_answers, correction_fates
+from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.selection import Selection, fate, refuse_mixed_versions
 from tutelage.people.store.engine import Store
 from tutelage.people.store.item_catalogue import Question, list_questions
@@ -152,9 +153,9 @@ def _rows(
         strength = max(0.0, label.strength if ahead else -label.strength)
         weight = (strength / mean if selection.weights else 1.0) / math.comb(len(question.texts), 2)
         preference = Preference(
-            question.messages,
-            question.texts[chosen],
-            question.texts[rejected],
+            with_parts(question.messages),
+            turn_with_parts(question.texts[chosen]),
+            turn_with_parts(question.texts[rejected]),
             p_chosen=max(p_first, 1 - p_first),
             weight=weight,
             margin=strength if selection.margins else 0.0,

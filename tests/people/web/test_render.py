@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from offenders import for_each
 
-from tutelage.people.web.render import LONGEST, direction_of, plain, render, sanitise
+from tutelage.people.web.render import LONGEST, Images, direction_of, plain, render, sanitise
 
 TAGS = {
     "p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "hr", "br", "div", "table", "thead", "tbody",
@@ -317,3 +317,45 @@ def test_no_text_keeps_the_server_busy(unit: str) -> None:
 def test_the_sanitiser_alone_would_do(html: str, kept: str) -> None:
     """Whatever a step before it lets through, the last one stops it."""
     assert sanitise(html) == kept
+
+
+NAME = f"{'0f' * 32}.png"
+PICTURES = Images.of("/s/name", {NAME: (1_280, 320)})
+
+
+def test_an_image_of_the_study_is_a_link_to_itself() -> None:
+    address = f"/s/name/images/{NAME}"
+    picture = f'<img src="{address}" alt="a &lt;b&gt; &quot;c&quot;" width="640" height="160">'
+    assert render(f'![a <b> "c"](images/{NAME})', images=PICTURES) == (
+        f'<p><a class="image" href="{address}" target="_blank" rel="noopener">{picture}</a></p>\n'
+    )
+    assert 'alt="图片"' in render(f"![](images/{NAME})", "zh", PICTURES)
+
+
+@for_each(
+    [
+        "![x](https://evil.test/a.png)",
+        f"![x](//evil.test/images/{NAME})",
+        f"![x](/images/{NAME})",
+        f"![x](images/{NAME}?a=1)",
+        f"![x](images/../images/{NAME})",
+        f"![x](images/{'1f' * 32}.png)",
+        f'<img alt="x" data-image="{NAME}">',
+        f'<a class="image" href="images/{NAME}">x</a>',
+        f"[x](images/{NAME})",
+        f'![x" onload="alert(1)](images/{NAME}.svg)',
+    ]
+)
+def test_nothing_else_becomes_an_image(text: str) -> None:
+    html = render(text, images=PICTURES)
+    assert_harmless(html)
+    assert "<img" not in html
+
+
+@given(st.text(max_size=60))
+def test_the_words_of_an_image_stay_words(words: str) -> None:
+    html = render(f"![{words}](images/{NAME})", images=PICTURES)
+    found = Reader(html)
+    assert set(found.tags) <= TAGS | {"img"}
+    assert {name for tag, name, _ in found.attributes if tag == "img"} <= {"src", "alt", "width", "height"}
+    assert {value for tag, name, value in found.attributes if name == "src"} <= {f"/s/name/images/{NAME}"}

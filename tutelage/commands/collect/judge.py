@@ -137,8 +137,11 @@ def _by_uncertainty(
     """Prioritise pairs with close scores (one model), or with disagreement (several; `stats.acquisition`)."""
     import numpy as np
 
+    from tutelage.people.images import refuse_images
     from tutelage.stats.acquisition import closeness, disagreement
 
+    for q in fresh:
+        refuse_images((*(message.content for message in q.messages), *q.texts), f"The item '{q.key}'", rewards[0])
     conversations = [q.messages for q in fresh]
     chances = []
     for name in rewards:

@@ -57,6 +57,9 @@ class Init(CollectSettings):
     --prompts, of prompts."""
     round: int = 1
     """Round of the questions."""
+    images: Path | None = None
+    """Folder of the images that the questions name by paths; images outside of it are never read. [default: the folder
+    of each file of questions]"""
     golds: str = ""
     """Attention checks with a known answer, mixed in with the questions: preferences that are beyond doubt."""
     training: str = ""
@@ -89,6 +92,8 @@ class Init(CollectSettings):
             return
         if self.turns != 4:
             raise TutelageError("--turns applies to live conversations: give --live too.")
+        if self.images is not None and not (self.from_pairs or self.from_sample or self.golds or self.training):
+            raise TutelageError("--images is about the files of questions: give --from-pairs or --from-sample too.")
         sources = [bool(self.from_pairs), self.from_sample is not None, bool(self.prompts)]
         if sum(sources) > 1:
             raise TutelageError("Questions come from one place: give --from-pairs, --from-sample or --prompts.")

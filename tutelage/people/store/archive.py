@@ -29,6 +29,7 @@ from tutelage.people.store.engine import Connection, Store, connect
 
 FORMAT = "tutelage-backup/1"
 ROWS_AT_ONCE = 1_000
+CHARACTERS_AT_ONCE = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ def _write(store: Store, file: BinaryIO) -> Archive:
 
 def _write_table(connection: Connection, archive: zipfile.ZipFile, table: sa.Table) -> dict[str, object]:
     digest, count = hashlib.sha256(), 0
-    query = sa.select(table).order_by(*table.primary_key.columns).execution_options(yield_per=ROWS_AT_ONCE)
+    at_once = table.info.get("rows_at_once", ROWS_AT_ONCE)
+    query = sa.select(table).order_by(*table.primary_key.columns).execution_options(yield_per=at_once)
     with archive.open(f"{table.name}.jsonl", "w", force_zip64=True) as lines:
         for row in connection.execute(query):
             line = json.dumps(list(row), ensure_ascii=False).encode() + b"\n"
@@ -193,11 +195,13 @@ def _restore_table(connection: Connection, archive: zipfile.ZipFile, name: str, 
 def _batches(archive: zipfile.ZipFile, name: str) -> Iterator[list[list[object]]]:
     with archive.open(f"{name}.jsonl") as file:
         batch: list[list[object]] = []
+        size = 0
         for line in io.TextIOWrapper(file, encoding="utf-8", newline="\n"):
             batch.append(json.loads(line))
-            if len(batch) == ROWS_AT_ONCE:
+            size += len(line)
+            if len(batch) == ROWS_AT_ONCE or size > CHARACTERS_AT_ONCE:
                 yield batch
-                batch = []
+                batch, size = [], 0
         if batch:
             yield batch
 

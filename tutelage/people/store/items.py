@@ -8,11 +8,13 @@ import sqlalchemy as sa
 
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
+from tutelage.data.images import ImageFile
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
 from tutelage.people.kinds.kind import KindTraits
 from tutelage.people.languages import counted
 from tutelage.people.store import additions, schema
 from tutelage.people.store.engine import Connection, Store, chunks, lock, record_event, several
+from tutelage.people.store.images import add_images
 from tutelage.people.store.studies import load_study, room_for, touched_from
 from tutelage.people.validation import FieldError, refuse_unstorable
 
@@ -62,17 +64,18 @@ def add_items(
     completions: Iterable[CompletionRecord],
     items: Iterable[Item | Comparison],
     *,
+    images: Iterable[ImageFile] = (),
     actor: str = "owner",
 ) -> Additions:
-    """Add items, all or none. Existing rows with the same content are left unchanged, so that a repeated import adds
-    nothing; existing prompts and responses may be omitted.
+    """Add items, all or none, and the images in their texts. Existing rows with the same content are left unchanged, so
+    that a repeated import adds nothing; existing prompts and responses may be omitted.
 
     Raises:
         TutelageError: a key belongs to different content, an item refers to an unknown prompt or response, compares a
             response with itself or one of another prompt, or is a gold item without an answer.
     """
     with store.write() as connection:
-        return insert_items(connection, study_id, prompts, completions, items, store.now(), actor)
+        return insert_items(connection, study_id, prompts, completions, items, store.now(), actor, images=images)
 
 
 def insert_items(
@@ -83,6 +86,8 @@ def insert_items(
     items: Iterable[Item | Comparison],
     now: int,
     actor: str,
+    *,
+    images: Iterable[ImageFile] = (),
 ) -> Additions:
     """`add_items` within a transaction."""
     questions = [item if isinstance(item, Item) else Item.of(item) for item in items]
@@ -93,10 +98,13 @@ def insert_items(
     for item in questions:
         _check_shape(item, study.kind.traits)
     new_prompts = additions.add_prompts(connection, study_id, prompts)
+    new_images = add_images(connection, study_id, images)
     new_responses = additions.add_responses(connection, study_id, completions)
     new = _add(connection, study_id, questions, study.plan.overlap, now)
     added = Additions(new_prompts, new_responses, new, len(questions) - new)
     detail = {"prompts": new_prompts, "responses": new_responses, "items": new, "known": added.known}
+    if new_images:
+        detail["images"] = new_images
     record_event(connection, study_id, now, actor, "items_added", study.name, **detail)
     return added
 

@@ -12,7 +12,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Rater, Store, Study, Unavailable, count_notices
+from tutelage.people.images import image_names
 from tutelage.people.languages import LANGUAGES, Sentence, choose_language, say
+from tutelage.people.store.images import image_sizes
 from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.members import Identity
 from tutelage.people.store.raters import DECIDING, Role
@@ -23,6 +25,7 @@ from tutelage.people.web.auth import csrf_matches, csrf_token, device_of, is_own
 from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.menu import menu_of
 from tutelage.people.web.problems import Problem
+from tutelage.people.web.render import Images, render
 from tutelage.people.web.site import Site
 from tutelage.people.web.templating import rooted
 from tutelage.people.web.uploads import LONGEST_UPLOAD
@@ -116,6 +119,20 @@ class Call:
     def reading(self) -> str:
         """The language of an owner's pages: any available one, by the saved choice, then by the browser."""
         return choose_language((), self.wanted)
+
+    def html(self, text: str) -> str:
+        """Safe HTML of a prompt or a response of the study, with its images."""
+        return self._html(text, self.language)
+
+    def owners_html(self, text: str) -> str:
+        """`html` for owners' pages."""
+        return self._html(text, self.reading)
+
+    def _html(self, text: str, language: str) -> str:
+        names = image_names(text)
+        if not names:
+            return render(text, language)
+        return render(text, language, Images.of(self.site.root, image_sizes(self.store, self.here.id, names)))
 
     def text(self, name: str, default: str = "") -> str:
         """A field of the form or the query string, stripped of whitespace."""

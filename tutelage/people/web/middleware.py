@@ -35,7 +35,7 @@ class Headers:
                     headers[name] = value
                 fixed = path.startswith("/static/fonts/")
                 fresh = "no-cache" if path.startswith("/static/") else "no-store"
-                headers["cache-control"] = "public, max-age=31536000" if fixed else fresh
+                headers.setdefault("cache-control", "public, max-age=31536000" if fixed else fresh)
             await send(message)
 
         await self.app(scope, receive, with_headers)

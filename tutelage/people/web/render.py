@@ -1,7 +1,8 @@
 """Model-written text as safe HTML.
 
 Markdown (raw HTML is escaped), then formulae, syntax highlighting and the sanitiser, which lets only harmless elements
-and attributes pass. No external resources are loaded: an image becomes a note.
+and attributes pass. No external resources are loaded: an image of the study is a link to itself around its picture, any
+other becomes a note.
 
 Each block has the direction of its own first letter, as its attribute `dir`. Last, each character that is not seen but
 changes what is seen is shown by its number (`reveal`); `static/show.js` does the same with texts as they were written.
@@ -9,7 +10,8 @@ changes what is seen is shown by its number (`reveal`); `static/show.js` does th
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import nh3
@@ -25,6 +27,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
+from tutelage.people.images import FOLDER, NAME
 from tutelage.people.languages import ENGLISH, Sentence, say
 from tutelage.people.web.formulae import FORMULA_CLASSES, maths
 
@@ -37,9 +40,14 @@ MARKS = "[]*_$`\\~<&!|"
 LONGEST_CODE = 20_000
 CODE_PREFIX = "t-"
 
+WIDEST, HIGHEST = 640, 384
+"""Maximum width and height of an image in a text, in pixels of the page."""
+LONGEST_ADDRESS = 200
+"""Maximum number of characters of an address in a note."""
+
 _BLOCKS = {"p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "hr", "br", "div"}
 _TABLES = {"table", "thead", "tbody", "tr", "th", "td"}
-_INLINE = {"em", "strong", "s", "code", "a", "span", "sup", "sub"}
+_INLINE = {"em", "strong", "s", "code", "a", "span", "sup", "sub", "img"}
 _MATHS = {
     "math", "mrow", "mi", "mn", "mo", "mtext", "ms", "mspace", "msup", "msub", "msubsup", "mfrac", "msqrt", "mroot",
     "mover", "munder", "munderover", "mmultiscripts", "mtable", "mtr", "mtd", "mstyle", "mpadded", "mphantom",
@@ -47,6 +55,7 @@ _MATHS = {
 _DIRECTED = {"p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "table", "th", "td"}
 _ATTRIBUTES = {
     "a": {"href", "title"},
+    "img": {"alt", "data-image"},
     **{name: {"dir"} for name in _DIRECTED},
     "ol": {"start", "dir"},
     "div": {"tabindex"},
@@ -72,12 +81,40 @@ _CLASSES = {
 _formatter = HtmlFormatter(nowrap=True, classprefix=CODE_PREFIX)
 
 
+@dataclass(frozen=True)
+class Images:
+    """The images of a study that texts may show: name, width and height of each, and the root of the site."""
+
+    root: str = ""
+    sizes: tuple[tuple[str, int, int], ...] = ()
+
+    @classmethod
+    def of(cls, root: str, sizes: Mapping[str, tuple[int, int]]) -> "Images":
+        return cls(root, tuple((name, *size) for name, size in sorted(sizes.items())))
+
+
 @lru_cache(maxsize=2048)
-def render(text: str, language: str = ENGLISH) -> str:
+def render(text: str, language: str = ENGLISH, images: Images = Images()) -> str:
     """Safe HTML for Markdown, with notes in the given language. Pure; recent results are cached."""
     if len(text) > LONGEST or sum(map(text.count, MARKS)) > MOST_MARKS:
         return f'<p class="not-shown">{escapeHtml(say(LONG, language))}</p>{plain(text)}'
-    return reveal(sanitise(_markdown.render(text, {"language": language})))
+    sizes = {name: (width, height) for name, width, height in images.sizes}
+    html = sanitise(_markdown.render(text, {"language": language, "images": sizes}))
+    return reveal(_IMAGE.sub(lambda match: _linked(match, sizes, images.root), html) if sizes else html)
+
+
+_IMAGE = re.compile(rf'<img alt="([^"]*)" data-image="({NAME})">')
+
+
+def _linked(match: re.Match[str], sizes: Mapping[str, tuple[int, int]], root: str) -> str:
+    """An image as a link to itself. After the sanitiser, because the address is one of this site."""
+    words, name = match.groups()
+    width, height = sizes[name]
+    scale = min(1.0, WIDEST / width, HIGHEST / height)
+    width, height = max(1, round(scale * width)), max(1, round(scale * height))
+    address = f"{escapeHtml(root)}/{FOLDER}/{name}"
+    picture = f'<img src="{address}" alt="{words}" width="{width}" height="{height}">'
+    return f'<a class="image" href="{address}" target="_blank" rel="noopener">{picture}</a>'
 
 
 def plain(text: str) -> str:
@@ -144,6 +181,11 @@ def _image(renderer: RendererHTML, tokens: Sequence[Token], index: int, options:
     token = tokens[index]
     words = renderer.renderInlineAsText(token.children or [], options, env).strip()
     address = str(token.attrs.get("src", ""))
+    name = address.removeprefix(f"{FOLDER}/")
+    if name in env["images"]:
+        words = words or say(Sentence("Image"), env["language"])
+        return f'<img alt="{escapeHtml(words)}" data-image="{name}">'
+    address = address if len(address) <= LONGEST_ADDRESS else f"{address[:LONGEST_ADDRESS]}…"
     remark = say(Sentence("[image, not loaded: %(words)s]", words=words or address), env["language"])
     return f'<span class="not-shown">{escapeHtml(remark)}</span>'
 

@@ -11,6 +11,7 @@ from tutelage.people.store.schema.item_tables import (
     STARTED,
     VERDICTS,
     conversation,
+    image,
     item,
     item_response,
     live,
@@ -36,7 +37,7 @@ from tutelage.people.store.schema.study_tables import (
 
 __all__ = [
     "FRESH", "LEASED", "NOTICES", "OPEN", "STARTED", "TALLIES", "VERDICTS", "WAITING", "alarm", "api_request",
-    "assignment", "consent", "consent_text", "conversation", "delivery", "erasure", "event", "export", "invite",
-    "item", "item_response", "judgement", "live", "metadata", "notice", "prompt", "rater", "recruitment",
+    "assignment", "consent", "consent_text", "conversation", "delivery", "erasure", "event", "export", "image",
+    "invite", "item", "item_response", "judgement", "live", "metadata", "notice", "prompt", "rater", "recruitment",
     "response", "revision", "session", "started", "study", "study_version", "token", "turn", "visit", "webhook",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ TABLES: Mapping[str, str] = {
     "study_version": "The question as shown to raters. A change adds a version; each judgement refers to its version.",
     "prompt": "A conversation that responses reply to.",
     "response": "A response to a prompt, sampled from a model or imported.",
+    "image": "An image in prompts or responses, which their texts name as images/NAME.",
     "item": "A question: a prompt with the responses to compare.",
     "item_response": "The responses of an item, in order.",
     "rater": "A rater, reviewer or owner: a person, a judge model or a simulated rater.",
@@ -85,6 +86,12 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "text": "the text",
         "sampler": "the model that generated it; never shown to raters",
         "finished": "0 if truncated at the maximum length",
+    },
+    "image": {
+        "name": "the SHA-256 of the content, and the kind: png, jpeg, webp or gif",
+        "content": "the content of the file, as base64",
+        "width": "width in pixels",
+        "height": "height in pixels",
     },
     "item": {
         "lengths": "lengths of the responses in characters, as JSON",

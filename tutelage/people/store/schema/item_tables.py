@@ -1,7 +1,9 @@
-"""Tables of items: prompts, responses, items, and live conversations with two models.
+"""Tables of items: prompts, responses, their images, items, and live conversations with two models.
 
 Denormalised columns of an item: `answered`, `leased`, `skipped`, the votes by verdict, and `room` and `started`, which
 follow from them.
+
+The content of an image is base64, at most 14 MB; texts refer to it as images/NAME.
 
 A study with a row in `live` lets raters chat with two models; the newest row is in force. Only the newest conversation
 of a rater may be open. A turn is a message of the rater, stored as soon as it is sent, as the last message of a
@@ -47,6 +49,18 @@ response = Table(
     Column("finished", Integer, nullable=False),
     UniqueConstraint("study_id", "key"),
     sqlite_autoincrement=True,
+)
+
+image = Table(
+    "image",
+    metadata,
+    id_(),
+    of_study(),
+    *required(Text, "name", "content"),
+    *required(Integer, "width", "height"),
+    UniqueConstraint("study_id", "name"),
+    sqlite_autoincrement=True,
+    info={"rows_at_once": 10},
 )
 
 VERDICTS = ("a_votes", "b_votes", "ties", "both_bad")

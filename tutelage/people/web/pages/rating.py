@@ -4,8 +4,9 @@ The data for raters is built here field by field: the texts, and nothing about t
 conversation is on which side.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from typing import TypeAlias
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -37,6 +38,9 @@ from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.pages.participation import must_agree
 from tutelage.people.web.render import render
+
+Html: TypeAlias = Callable[[str], str]
+"""The HTML of a text, `Call.html`."""
 
 SKIP_REASONS = (
     Sentence("I do not know enough about this"),
@@ -75,8 +79,8 @@ def following(call: Call) -> Response:
         step = _next(call, values.integers(call.data, "besides"))
     return _json(
         call,
-        question=question_data(step, call.language) if isinstance(step, Assignment) else None,
-        talk=talk_data(step, call.language) if isinstance(step, Talk) else None,
+        question=question_data(step, call.html) if isinstance(step, Assignment) else None,
+        talk=talk_data(step, call.html) if isinstance(step, Talk) else None,
         why="" if step is not None else say(why_nothing(call.store, call.me.id), call.language),
         finish="" if step is not None or call.data.get("besides") else _finish(call),
     )
@@ -116,7 +120,7 @@ def recent(call: Call) -> Response:
     return JSONResponse(
         {
             "answers": [
-                {"question": question_data(each.assignment, call.language), "answer": answer_data(each.answer)}
+                {"question": question_data(each.assignment, call.html), "answer": answer_data(each.answer)}
                 for each in answers
                 if each.assignment.version == call.here.version and not each.assignment.training
             ]
@@ -136,34 +140,31 @@ def note(call: Call) -> Response:
     return JSONResponse({"kept": True})
 
 
-def question_data(question: Assignment, language: str) -> dict[str, object]:
+def question_data(question: Assignment, html: Html) -> dict[str, object]:
     """The data of a question that a rater may see: no item key, models or known answer."""
     return {
         "id": question.id,
         "training": question.training,
-        "messages": messages_data(question.messages, language),
-        "responses": [{"html": render(text, language), "text": text} for text in question.texts],
+        "messages": messages_data(question.messages, html),
+        "responses": [{"html": html(text), "text": text} for text in question.texts],
     }
 
 
-def talk_data(talk: Talk, language: str) -> dict[str, object]:
+def talk_data(talk: Talk, html: Html) -> dict[str, object]:
     """The state of a conversation that a rater may see."""
     return {
         "conversation": talk.conversation,
         "turn": talk.turn,
         "turns": talk.turns,
-        "messages": messages_data(talk.messages, language),
+        "messages": messages_data(talk.messages, html),
         "openings": list(talk.openings),
         "writing": talk.writing,
     }
 
 
-def messages_data(messages: Messages, language: str) -> list[dict[str, str]]:
+def messages_data(messages: Messages, html: Html) -> list[dict[str, str]]:
     """A conversation, each message as raw text and as HTML."""
-    return [
-        {"role": message.role, "html": render(message.content, language), "text": message.content}
-        for message in messages
-    ]
+    return [{"role": message.role, "html": html(message.content), "text": message.content} for message in messages]
 
 
 def answer_data(answer: Answer) -> dict[str, object]:
@@ -258,7 +259,7 @@ def send(call: Call) -> Response:
             "turn": turn.id,
             "conversation": turn.conversation_id,
             "number": turn.number,
-            "messages": messages_data(turn.messages, call.language),
+            "messages": messages_data(turn.messages, call.html),
         }
     )
 

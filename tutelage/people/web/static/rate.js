@@ -4,6 +4,7 @@ import { get, post, Refused, root } from "./api.js";
 import { Clock, here } from "./clock.js";
 import { Corrections } from "./corrections.js";
 import { Form } from "./form.js";
+import { showImages } from "./images.js";
 import { listen } from "./keys.js";
 import { left, sendFirst } from "./leaving.js";
 import { Talk } from "./live.js";
@@ -482,6 +483,7 @@ function wire(part) {
       n: asked(() => form.enter(form.reasonPanel)),
       h: toggleEarlier,
       m: asked(() => spans?.active || toggleRaw()),
+      i: asked(showImages),
       o: asked(unfoldAll),
       u: undo,
       ...(corrections ? { w: asked(() => writeBetter()) } : {}),

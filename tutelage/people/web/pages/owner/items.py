@@ -183,6 +183,7 @@ def item_page(call: Call, key: str, error: TutelageError | None = None) -> Respo
         "owner/item.html",
         error,
         question=questions[0],
+        html=call.owners_html,
         letters=LETTERS.upper(),
         votes=votes,
         marks=marked_responses(questions[0], votes),

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "r1_5b96518b"
+revision = "r1_54eed27e"
 down_revision = None
 
 _KEY: sa.types.TypeEngine[int] = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -164,6 +164,13 @@ _table(
     *_texts("key", "text", "sampler", "sampling"),
     *_integers("finished"),
     sa.UniqueConstraint("study_id", "key"),
+)
+_table(
+    "image",
+    _key("study"),
+    *_texts("name", "content"),
+    *_integers("width", "height"),
+    sa.UniqueConstraint("study_id", "name"),
 )
 _table(
     "item",
