@@ -62,14 +62,14 @@ def to_row(record: Record) -> dict[str, object]:
     match record:
         case Prompt(id, messages, split):
             row = dict(columns_of(record)) | {"id": id}
-            return row | _prompt_columns(messages, "messages") | {"split": split}
+            return row | prompt_columns(messages, "messages") | {"split": split}
         case Demonstration(messages, response, weight):
-            row = _prompt_columns(messages) | {"completion": _answer_value(messages, response)}
+            row = prompt_columns(messages) | {"completion": _answer_value(messages, response)}
             return row if weight == 1.0 else row | {"weight": weight}
         case UnpairedAnswer(messages, completion, label):
-            return _prompt_columns(messages) | {"completion": _answer_value(messages, completion), "label": label}
+            return prompt_columns(messages) | {"completion": _answer_value(messages, completion), "label": label}
         case Preference(messages, chosen, rejected, p_chosen, weight, margin):
-            return _prompt_columns(messages) | {
+            return prompt_columns(messages) | {
                 "chosen": _answer_value(messages, chosen),
                 "rejected": _answer_value(messages, rejected),
                 "p_chosen": p_chosen,
@@ -77,7 +77,7 @@ def to_row(record: Record) -> dict[str, object]:
                 "margin": margin,
             }
         case RatedSteps(messages, steps, labels):
-            return _prompt_columns(messages) | {
+            return prompt_columns(messages) | {
                 "completions": [one if isinstance(one, str) else list(map(message_row, one)) for one in steps],
                 "labels": [bool(label) if label in (0.0, 1.0) else label for label in labels],
             }
@@ -94,7 +94,7 @@ def _is_read_as_text(content: str) -> bool:
     return not holds_messages(content) and not has_marks(content) and without_end(content) == content
 
 
-def _prompt_columns(messages: Messages, several: str = "prompt") -> dict[str, object]:
+def prompt_columns(messages: Messages, several: str = "prompt") -> dict[str, object]:
     """`prompt` as text, or the messages in the column `several`, with the tools that they offer."""
     if _is_text(messages):
         return {"prompt": messages[0].content}

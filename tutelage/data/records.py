@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from tutelage.base.errors import TutelageError
 
@@ -95,6 +95,20 @@ def tools_of(messages: Messages) -> tuple[str, ...]:
     return messages[0].tools if messages else ()
 
 
+Step: TypeAlias = str | Messages
+"""Step of a completion: a part of its text, or an assistant's message with what came back, the results of its calls."""
+
+
+def step_value(step: Step) -> object:
+    """The step as JSON: its text, or its messages."""
+    return step if isinstance(step, str) else [message_row(message) for message in step]
+
+
+def step_from(value: Any) -> Step:
+    """Inverse of `step_value`."""
+    return value if isinstance(value, str) else tuple(map(message_from, value))
+
+
 def message_row(message: Message) -> dict[str, object]:
     """The message as chat templates and endpoints expect it, without the tools that the conversation offers."""
     row: dict[str, object] = {"role": message.role, "content": _parts(message) if message.images else message.content}
@@ -119,6 +133,34 @@ def _parts(message: Message) -> list[dict[str, str]]:
         key = "url" if ":" in image.address else "path"
         parts.append({"type": "image", key: image.address} | ({"alt": image.words} if image.words else {}))
     return parts + ([{"type": "text", "text": message.content[start:]}] if message.content[start:] else [])
+
+
+def message_from(row: Mapping[str, Any]) -> Message:
+    """Inverse of `message_row`. Messages from elsewhere are read by `data.message_values`."""
+    calls = [(call["function"], call.get("id", "")) for call in row.get("tool_calls", ())]
+    content, images = _from_parts(row["content"])
+    return Message(
+        row["role"],
+        content,
+        row.get("reasoning_content", ""),
+        tuple(ToolCall(each["name"], json.dumps(each["arguments"], ensure_ascii=False), key) for each, key in calls),
+        row.get("name", ""),
+        row.get("tool_call_id", ""),
+        images=images,
+    )
+
+
+def _from_parts(content: str | list[dict[str, str]]) -> tuple[str, tuple[ImagePart, ...]]:
+    """Inverse of `_parts`."""
+    if isinstance(content, str):
+        return content, ()
+    text, images = "", []
+    for part in content:
+        if part["type"] == "text":
+            text += part["text"]
+        else:
+            images.append(ImagePart(len(text), part.get("url") or part["path"], part.get("alt", "")))
+    return text, tuple(images)
 
 
 def _call_row(call: ToolCall) -> dict[str, object]:
@@ -182,7 +224,8 @@ class CompletionRecord:
     reward scores, which includes the conversation.
 
     `sampler` names the model, `sampling` its settings (temperature and so on, as text); `finished` is False if the
-    completion was truncated at the length limit.
+    completion was truncated at the length limit. `steps` are those of a trace or of a text whose steps are known; then
+    `text` is the whole to read.
     """
 
     id: str
@@ -191,6 +234,7 @@ class CompletionRecord:
     sampler: str
     sampling: str = ""
     finished: bool = True
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,30 +3,32 @@
 P(a is better) is the posterior of the one-coin model of Dawid and Skene (`stats.reliability`). Known answers are fixed,
 a single vote counts as its rater's reliability, and the weight of a stated strength is estimated from pairs with two
 raters (`stats.strength`). Ties and both-bad do not affect the posterior; they are counted separately.
+
+A step of a response is a pair whose indices are both the step, and P(a is better) that it is right. Right and wrong are
+not interchangeable, so that raters have a confusion matrix each and the classes a prevalence.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS
 from tutelage.people.kinds import find_kind
-from tutelage.people.kinds.kind import Statement
+from tutelage.people.kinds.kind import Kind, Statement
 from tutelage.people.store.votes import Vote
 from tutelage.stats.agreement import Alpha, strength_scale
-from tutelage.stats.reliability import one_coin, posterior
-from tutelage.stats.vote_codes import Floats, Votes
+from tutelage.stats.reliability import Reliability, dawid_skene, one_coin, posterior
+from tutelage.stats.vote_codes import Floats, Ints, Votes
 
 SIDES = ("a", "b")
 
 
 @dataclass(frozen=True, slots=True)
 class PairVote:
-    """A rater's verdict on two responses of an item with canonical indices `first` and `second`; `a`: the first is
-    better."""
+    """A rater's verdict on two responses of an item with canonical indices `first` and `second`, or on a step
+    (`PairVerdict`); `a`: the first is better, or the step right."""
 
     item: str
     first: int
@@ -38,7 +40,8 @@ class PairVote:
 
 @dataclass(frozen=True)
 class Label:
-    """The label of a pair: P(first is better), the votes by verdict, and the mean strength in favour of the first."""
+    """The label of a pair or step: P(first is better, or the step right), the votes by verdict, and the mean strength
+    in favour of the first."""
 
     item: str
     first: int
@@ -46,6 +49,11 @@ class Label:
     p_first: float
     counts: dict[str, int]
     strength: float
+
+    @property
+    def step(self) -> int | None:
+        """The step, if it is the label of one."""
+        return self.first if self.first == self.second else None
 
     @property
     def kind(self) -> str:
@@ -79,11 +87,6 @@ def agreements(votes: Sequence[Vote]) -> dict[str, Alpha]:
     return dict(find_kind(votes[0].kind).agreements(statements)) if votes else {}
 
 
-def pairs_of(vote: Vote) -> tuple[tuple[int, int], ...]:
-    """All pairs of canonical indices of the displayed responses."""
-    return tuple(combinations(range(len(vote.sides)), 2))
-
-
 def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: bool = True) -> Labels:
     """Label every pair in the votes. `gold` holds the known answers by name of the pair (`pair_name`; for an item with
     two responses, its key); only a and b are used.
@@ -101,9 +104,14 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
     gold_codes = np.array(
         [SIDES.index(gold[name]) if gold.get(name) in SIDES else -1 for name in coded.items], dtype=int
     )
-    weight, agreement = _strength_weights(coded, decided) if use_strength else (None, ())
-    fitted = one_coin(coded, gold_codes)
-    first = posterior(coded, fitted.accuracy, gold_codes, weight=weight)[:, 0]
+    agreement: tuple[float, ...] = ()
+    if votes and find_kind(votes[0].kind).traits.steps:
+        fitted = fit_raters(coded, gold_codes, interchangeable=False)
+        first = fitted.posterior[:, 0]
+    else:
+        weight, agreement = _strength_weights(coded, decided) if use_strength else (None, ())
+        fitted = fit_raters(coded, gold_codes)
+        first = posterior(coded, fitted.accuracy, gold_codes, weight=weight)[:, 0]
     return Labels(
         tuple(_labels(pairs, dict(zip(coded.items, first.tolist(), strict=True)), gold)),
         dict(zip(coded.raters, fitted.accuracy.tolist(), strict=True)),
@@ -112,8 +120,25 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
     )
 
 
+def fit_raters(votes: Votes, gold: Ints, *, interchangeable: bool = True) -> Reliability:
+    """The reliability of raters from votes for a and b; `interchangeable`: whether swapping a and b changes nothing, as
+    for two responses, but not for right and wrong."""
+    return one_coin(votes, gold) if interchangeable else dawid_skene(votes, gold)
+
+
+def known_answers(gold: Mapping[str, tuple[str, int]], kind: Kind) -> dict[str, str]:
+    """Known answers by name of the pair or step, from those of items, each with the number of its steps."""
+    return {
+        pair_name(PairVote(item, each.first, each.second, "", each.verdict, 0)): each.verdict
+        for item, (answer, steps) in gold.items()
+        for each in kind.known(answer, steps)
+    }
+
+
 def pair_name(pair: PairVote | Label) -> str:
-    """The name of a pair, unique in its study."""
+    """The name of a pair or step, unique in its study."""
+    if pair.first == pair.second:
+        return f"{pair.item}\x1f{pair.first + 1}"
     whole = (pair.first, pair.second) == (0, 1)
     return pair.item if whole else f"{pair.item}\x1f{LETTERS[pair.first]}{LETTERS[pair.second]}"
 

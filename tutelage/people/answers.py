@@ -99,12 +99,17 @@ class Answer:
 @dataclass(frozen=True)
 class Canonical:
     """An answer in terms of responses a, b, … instead of positions. `verdict` is `a`, `b`, `tie`, `both_bad`, `skip`,
-    or the choice of the kind if `content` holds the whole answer."""
+    the number of the first wrong step (0: none), or the choice of the kind if `content` holds the whole answer."""
 
     verdict: str
     strength: int
     content: Mapping[str, object]
     criteria: Mapping[str, str]
+
+
+def is_decided(verdict: str) -> bool:
+    """Whether a verdict is one of two sides, or the number of a step."""
+    return verdict in ("a", "b") or verdict.isdecimal()
 
 
 def displayed(answer: Answer) -> dict[str, object]:

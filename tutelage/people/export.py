@@ -1,6 +1,8 @@
 """Export of a study as files: rows for training, every judgement, and a manifest that accounts for all of them.
 
     preferences.jsonl   TRL's explicit-prompt preference columns, with p_chosen, weight, margin and its origin
+    steps.jsonl         where steps are judged: TRL's stepwise columns prompt, completions, labels, with the probability
+                        that a step is right as its label, null for one without, and a step that is messages as a list
     unpaired.jsonl      responses of pairs judged as both bad: TRL's prompt, completion, label
     demonstrations.jsonl  corrections written by raters, and the better responses of live conversations: TRL's prompt,
                         completion, and a weight
@@ -31,8 +33,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.record_files import to_row, write_jsonl
-from tutelage.data.records import Demonstration, UnpairedAnswer
+from tutelage.data.record_files import prompt_columns, to_row, write_jsonl
+from tutelage.data.records import Demonstration, UnpairedAnswer, step_value
 from tutelage.people.correction_data import CorrectedAnswer
 from tutelage.people.images import FOLDER, turn_with_parts, with_parts
 from tutelage.people.kinds import find_kind
@@ -160,6 +162,8 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
             rater_row(rater, labelled, contents.agreements, names=contents.names) for rater in contents.raters
         ),
     }
+    if study.kind.traits.steps:
+        files["steps.jsonl"] = step_rows(labelled, study.name)
     versions = list_versions(store, study.id)
     corrects = any(version.corrections for version in versions)
     if corrects or find_live_models(store, study.id) is not None:
@@ -216,6 +220,21 @@ def preference_row(row: Row, study: str) -> dict[str, object]:
         "item_id": row.question.key, "chosen_id": chosen.id, "rejected_id": rejected.id,
         "chosen_model": chosen.sampler, "rejected_model": rejected.sampler,
     } | _place(row.question, study)  # fmt: skip
+
+
+def step_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:
+    """Responses with labels of their steps as lines of steps.jsonl."""
+    for row in labelled.steps:
+        completion = row.question.completions[0]
+        counts = [each and {word: each.counts[verdict] for word, verdict in STEP_COUNTS.items()} for each in row.labels]
+        yield prompt_columns(row.question.messages) | {
+            "completions": [step_value(step) for step in completion.steps],
+            "labels": list(row.probabilities), "votes": counts, "item_id": row.question.key,
+            "completion_id": completion.id, "model": completion.sampler,
+        } | _place(row.question, study)  # fmt: skip
+
+
+STEP_COUNTS = {"right": "a", "neutral": "tie", "wrong": "b"}
 
 
 def turn_rows(rows: Iterable[Row], study: str) -> Iterator[dict[str, object]]:
@@ -278,7 +297,10 @@ def item_row(question: Question) -> dict[str, object]:
     return {
         "item": asdict(question.item),
         "prompt": to_row(question.prompt),
-        "completions": [asdict(completion) for completion in question.completions],
+        "completions": [
+            asdict(completion) | {"steps": [step_value(step) for step in completion.steps]}
+            for completion in question.completions
+        ],
     }
 
 

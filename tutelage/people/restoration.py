@@ -9,7 +9,7 @@ from typing import Any
 from tutelage.base.errors import TutelageError
 from tutelage.data.images import BadImage, ImageFile, image_file
 from tutelage.data.record_files import from_row
-from tutelage.data.records import CompletionRecord, Prompt
+from tutelage.data.records import CompletionRecord, Prompt, step_from
 from tutelage.people.answers import answer_from
 from tutelage.people.export import file_hash
 from tutelage.people.images import FOLDER, image_names
@@ -102,7 +102,11 @@ def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
 def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
     rows = _lines(folder, "items.jsonl")
     prompts = {row["prompt"]["id"]: from_row(Prompt, row["prompt"]) for row in rows}
-    completions = {each["id"]: CompletionRecord(**each) for row in rows for each in row["completions"]}
+    completions = {
+        each["id"]: CompletionRecord(**each | {"steps": tuple(map(step_from, each.get("steps", ())))})
+        for row in rows
+        for each in row["completions"]
+    }
     items = [Item(**row["item"] | {"responses": tuple(row["item"]["responses"])}) for row in rows]
     texts = [message.content for prompt in prompts.values() for message in prompt.messages]
     texts += [completion.text for completion in completions.values()]

@@ -100,6 +100,27 @@ class SimulatedRater:
         return rng.lognormvariate(log(mean) - SECONDS_SPREAD**2 / 2, SECONDS_SPREAD)
 
 
+@dataclass(frozen=True)
+class ReliableRater:
+    """A simulated rater who says which of two gold utilities is greater with the probability `reliability`, whatever
+    their difference, and never that they are equal."""
+
+    name: str
+    reliability: float
+    mean_seconds: float = 25.0
+    tau: float = 0.0
+
+    def judge(
+        self, gold_left: float, gold_right: float, words_left: int, words_right: int, rng: Random, answered: int = 0
+    ) -> SimulatedVote:
+        """Sample a vote; one half each for equal utilities."""
+        chance = 0.5 if gold_left == gold_right else self.reliability
+        greater = gold_left > gold_right
+        left = greater if rng.random() < chance else not greater
+        seconds = self.mean_seconds * rng.lognormvariate(-(SECONDS_SPREAD**2) / 2, SECONDS_SPREAD)
+        return SimulatedVote("left" if left else "right", 2, seconds)
+
+
 NAMES = ("Amina", "Bruno", "Chen", "Dalia", "Emeka", "Freya", "Gita", "Hugo", "Ines", "Jonas", "Kaya", "Liam")
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.answers import Answer, check_correction, check_envelope, check_spans
+from tutelage.people.answers import Answer, check_correction, check_envelope, check_spans, is_decided
 from tutelage.people.store import assignments, inbox, judgements, open_items, visits
 from tutelage.people.store.assignments import Lease, load_assignment
 from tutelage.people.store.counters import ItemFacts, LockedItem, tally
@@ -97,7 +97,7 @@ def _write(connection: Connection, locked: _Locks, before: JudgementRow | None, 
     inbox.notice_answer(connection, rater, lease, answer, new, before, now)
     if lease.chosen_by in DECIDING:
         inbox.settle_disagreement(connection, item.id, rater.name, now)
-    elif counted and canonical.verdict in ("a", "b"):
+    elif counted and is_decided(canonical.verdict):
         inbox.notice_disagreement(connection, lease, item, counts, now)
     return Receipt(new.id, lease.id, new.revision, extra, False)
 

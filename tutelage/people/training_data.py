@@ -7,16 +7,17 @@ it.
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
-from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, pair_name, pair_votes, pairs_of
+from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, known_answers, pair_name, pair_votes
 from tutelage.people.correction_data import CorrectedAnswer, corrected_answers, correction_fates
 from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.selection import Selection, fate, refuse_mixed_versions
 from tutelage.people.store.engine import Store
 from tutelage.people.store.item_catalogue import Question, list_questions
+from tutelage.people.store.studies import study_of
 from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Snapshot, Vote, freeze, list_votes
 from tutelage.stats.vote_codes import Votes
@@ -38,11 +39,26 @@ class Row:
 
 
 @dataclass(frozen=True)
+class StepRow:
+    """A response with the label of each step, None for a step without one."""
+
+    question: Question
+    labels: tuple[Label | None, ...]
+
+    @property
+    def probabilities(self) -> tuple[float | None, ...]:
+        """P(the step is right): the label, one half for one that most raters call neutral, None for one without."""
+        return tuple(None if each is None else each.p_first for each in self.labels)
+
+
+@dataclass(frozen=True)
 class LabelledStudy:
-    """A study as of a snapshot, with labels and training rows. `bad` are the questions whose pair the majority judged
-    as both bad; `fates` and `correction_fates` count judgements and corrections by fate."""
+    """A study as of a snapshot, with labels and training rows, `steps` where steps are judged. `bad` are the questions
+    whose pair the majority judged as both bad; `fates` and `correction_fates` count judgements and corrections by
+    fate."""
 
     rows: tuple[Row, ...]
+    steps: tuple[StepRow, ...]
     bad: tuple[Question, ...]
     labels: Labels
     fates: Mapping[str, int]
@@ -79,7 +95,10 @@ def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot 
     refuse_mixed_versions(evidence, selection)
     decisions = [v for v, what in zip(votes, fates, strict=True) if what == "adjudication"]
     settled = {pair_name(pair): pair.verdict for pair in pair_votes(decisions)}
-    gold = {key: question.item.gold for key, question in questions.items() if question.item.gold is not None}
+    gold = known_answers(
+        {q.key: (q.item.gold, len(q.completions[0].steps)) for q in questions.values() if q.item.gold is not None},
+        study_of(store, study_id).kind,
+    )
     labels = aggregate(evidence, gold | settled, use_strength=selection.use_strength)
     decided = {_pair(label) for label in labels.labels if _kind(label, settled) == "decided"}
     outcomes = {_pair(label): _outcome(label, questions[label.item], settled, selection) for label in labels.labels}
@@ -90,6 +109,7 @@ def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot 
     rows = tuple(_rows(used, questions, settled, selection))
     return LabelledStudy(
         rows,
+        tuple(_step_rows(used, questions, settled)),
         tuple(questions[key] for key in bad),
         labels,
         dict(final),
@@ -122,10 +142,10 @@ def _outcome(label: Label, question: Question, settled: Mapping[str, str], selec
     kind, decisive = _kind(label, settled), label.counts["a"] + label.counts["b"]
     if kind == "both_bad":
         return "both_bad"
-    if question.texts[label.first] == question.texts[label.second]:
+    if label.step is None and question.texts[label.first] == question.texts[label.second]:
         return "identical"
     if kind == "tie":
-        return "used" if selection.ties == "keep" else "tied"
+        return "used" if selection.ties == "keep" or label.step is not None else "tied"
     return "used" if pair_name(label) in settled or decisive >= selection.min_votes else "too_few"
 
 
@@ -134,7 +154,7 @@ def _final(vote: Vote, what: str, outcomes: Mapping[PairKey, str], decided: Set[
     is."""
     if what != "counts":
         return what
-    pairs = [(vote.item, first, second) for first, second in pairs_of(vote)]
+    pairs = [(vote.item, pair.first, pair.second) for pair in vote.pairs]
     fates = {outcomes[pair] for pair in pairs}
     outcome = "used" if "used" in fates else min(fates)
     beside = vote.verdict == "both_bad" or (vote.verdict == "tie" and pairs[0] in decided)
@@ -146,6 +166,8 @@ def _rows(
 ) -> Iterator[Row]:
     mean = sum(abs(label.strength) for label in labels) / max(1, len(labels)) or 1.0
     for label in labels:
+        if label.step is not None:
+            continue
         question = questions[label.item]
         p_first = label.p_first if _kind(label, settled) == "decided" else 0.5
         ahead = p_first >= 0.5
@@ -161,6 +183,19 @@ def _rows(
             margin=strength if selection.margins else 0.0,
         )
         yield Row(preference, question, label, chosen, rejected, strength)
+
+
+def _step_rows(
+    labels: Sequence[Label], questions: Mapping[str, Question], settled: Mapping[str, str]
+) -> Iterator[StepRow]:
+    by_item: dict[str, dict[int, Label]] = {}
+    for label in labels:
+        if label.step is not None:
+            p_right = label.p_first if _kind(label, settled) == "decided" else 0.5
+            by_item.setdefault(label.item, {})[label.step] = replace(label, p_first=p_right)
+    for item, of_item in by_item.items():
+        question = questions[item]
+        yield StepRow(question, tuple(map(of_item.get, range(len(question.completions[0].steps)))))
 
 
 T = TypeVar("T", Preference, Demonstration)

@@ -9,7 +9,7 @@ two raters: how often does another rater agree with a vote of strength s?
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -41,7 +41,8 @@ class PairAgreement:
 @dataclass(frozen=True)
 class Alpha:
     """Krippendorff's alpha = 1 - observed/expected disagreement, over `items` items with two or more raters and
-    their `votes` votes; `note` says why `value` is None, and is empty otherwise."""
+    their `votes` votes; `note` says why `value` is None, and is empty otherwise. `low` and `high` are its bootstrap
+    interval over clusters of items, if it was asked for and there are two or more."""
 
     value: float | None
     observed: float
@@ -49,6 +50,8 @@ class Alpha:
     items: int
     votes: int
     note: str = ""
+    low: float | None = None
+    high: float | None = None
 
 
 def pair_agreement(
@@ -80,7 +83,15 @@ def agreement_of_counts(
     return PairAgreement(share.value, share.low, share.high, len(raters), int(pairs.sum()) // 2)
 
 
-def krippendorff_alpha(votes: Votes, level: Level = "nominal", values: Sequence[float] | None = None) -> Alpha:
+def krippendorff_alpha(
+    votes: Votes,
+    level: Level = "nominal",
+    values: Sequence[float] | None = None,
+    *,
+    cluster: ArrayLike | None = None,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Alpha:
     """Krippendorff's alpha with missing votes (Krippendorff 2011, "Computing Krippendorff's
     alpha-reliability"):
 
@@ -89,9 +100,28 @@ def krippendorff_alpha(votes: Votes, level: Level = "nominal", values: Sequence[
         δ²: nominal 1[c≠k]; interval (c - k)²; ordinal (Σ_{g=c..k} n_g - (n_c + n_k)/2)², in choice order
 
     `values` are the numbers of the choices (interval only; 0, 1, 2, … by default). Items with a single vote
-    are ignored.
+    are ignored. With `cluster` [I], the cluster of each item, the result has a 95 % interval: the quantiles of alpha
+    over `draws` samples of the clusters with replacement, in which each o is the sum over the drawn clusters.
     """
-    return _alpha(votes.counts(), level, values)
+    counts = votes.counts()
+    alpha = _alpha(counts, level, values)
+    if cluster is None or alpha.value is None:
+        return alpha
+    overlapping = counts.sum(axis=1) >= 2
+    _, groups = np.unique(np.asarray(cluster)[overlapping], return_inverse=True)
+    if groups.max() < 1:
+        return alpha
+    tables = np.zeros((groups.max() + 1, counts.shape[1], counts.shape[1]))
+    np.add.at(tables, groups, _coincidences(counts[overlapping].astype(float)))
+    drawn = np.random.default_rng(seed).multinomial(len(tables), np.full(len(tables), 1 / len(tables)), size=draws)
+    sums = np.einsum("dg,gjk->djk", drawn, tables)
+    sampled = [
+        value
+        for observed, expected in (_disagreement(each, level, values) for each in sums)
+        if (value := 1 - observed / expected if expected else None) is not None
+    ]
+    low, high = np.quantile(sampled, [0.025, 0.975]).tolist() if sampled else (None, None)
+    return replace(alpha, low=low, high=high)
 
 
 def mirrored_alpha(
@@ -113,16 +143,26 @@ def _alpha(counts: Ints, level: Level, values: Sequence[float] | None) -> Alpha:
     if len(counts) == 0:
         return Alpha(None, 0.0, 0.0, 0, 0, _NO_OVERLAP)
     share = counts / (counts.sum(axis=1, keepdims=True) - 1)
-    coincidences = share.T @ counts - np.diag(share.sum(axis=0))
-    total = coincidences.sum(axis=1)
-    n = total.sum()
-    distance = _distance(level, total, values)
-    observed = float((coincidences * distance).sum() / n)
-    expected = float((np.outer(total, total) * distance).sum() / (n * (n - 1)))
+    observed, expected = _disagreement(share.T @ counts - np.diag(share.sum(axis=0)), level, values)
     items, used = len(counts), int(counts.sum())
     if expected == 0:
         return Alpha(None, observed, expected, items, used, _NO_VARIATION)
     return Alpha(1 - observed / expected, observed, expected, items, used)
+
+
+def _coincidences(counts: Floats) -> Floats:
+    """[I, K, K]: the coincidences of each item."""
+    share = counts / (counts.sum(axis=1, keepdims=True) - 1)
+    return share[:, :, None] * (counts[:, None, :] - np.eye(counts.shape[1]))
+
+
+def _disagreement(coincidences: Floats, level: Level, values: Sequence[float] | None) -> tuple[float, float]:
+    """Observed and expected disagreement of coincidences [K, K]."""
+    total = coincidences.sum(axis=1)
+    n = total.sum()
+    distance = _distance(level, total, values)
+    observed = float((coincidences * distance).sum() / n)
+    return observed, float((np.outer(total, total) * distance).sum() / (n * (n - 1)))
 
 
 def _distance(level: Level, total: Floats, values: Sequence[float] | None) -> Floats:

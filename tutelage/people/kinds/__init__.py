@@ -8,10 +8,11 @@ from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.likert import LIKERT
 from tutelage.people.kinds.pair import PAIR
 from tutelage.people.kinds.ranking import RANKING
+from tutelage.people.kinds.steps import STEPS
 from tutelage.people.validation import find_named
 
 DEFAULT: Kind = PAIR
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT)}
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT, STEPS)}
 
 
 def find_kind(name: str) -> Kind:

@@ -24,6 +24,8 @@ class KindTraits:
     kind ignores the scale.
     parts: the allowed names in `Answer.content`, each with its empty value.
     sides: whether every question is a single pair whose verdict is the better side.
+    steps: whether the only response is judged step by step; its verdict is the number of the first wrong step, 0 for
+    none.
     """
 
     does: str
@@ -36,6 +38,7 @@ class KindTraits:
     scales: Mapping[int, str]
     parts: Mapping[str, object] = field(default_factory=dict)
     sides: bool = False
+    steps: bool = False
 
     @property
     def scale(self) -> int:
@@ -45,19 +48,25 @@ class KindTraits:
 
 @dataclass(frozen=True)
 class Screen:
-    """The screen of a question: the number of responses, scale and criteria, whether corrections are allowed, and the
-    categories of spans."""
+    """The screen of a question: the number of responses, scale and criteria, whether corrections are allowed, the
+    categories of spans, and the number of steps of the response if they are judged."""
 
     places: int
     scale: int
     criteria: tuple[str, ...] = ()
     corrections: bool = False
     spans: tuple[str, ...] = ()
+    steps: int = 0
+
+
+MOST_STEPS = 500
+"""Maximum number of steps of a response whose steps are judged."""
 
 
 class PairVerdict(NamedTuple):
     """A verdict on two responses (canonical indices): `a` (the first is better), `b`, `tie` or `both_bad`, with
-    strength 0 to 3."""
+    strength 0 to 3. A verdict on a step of the only response has the step as both indices: `a` (right), `b` (wrong) or
+    `tie` (neutral)."""
 
     first: int
     second: int
@@ -105,7 +114,8 @@ class PairJudge(Protocol):
 
 @dataclass(frozen=True)
 class ResponseValues:
-    """Gold utilities and lengths in words of the responses from left to right."""
+    """Gold utilities and lengths in words of the responses from left to right, or of the steps of the only response;
+    the utility of a right step is positive, that of a wrong one negative."""
 
     gold: tuple[float, ...]
     words: tuple[int, ...]
@@ -133,6 +143,10 @@ class Kind(Protocol):
     def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         """The verdicts on pairs of responses implied by an answer."""
 
+    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+        """The verdicts implied by the known answer of an item; `steps` is the number of steps. Raises TutelageError for
+        an invalid one."""
+
     def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         """Agreement of raters beyond the pairs, by name."""
 
@@ -156,6 +170,13 @@ class Kind(Protocol):
 
 COMMON_WORDS = {"tie": Sentence("equal"), "both_bad": Sentence("both bad"), "skip": Sentence("can’t judge")}
 """Labels for owners of the choices and verdicts that kinds share."""
+
+
+def known_pair(gold: str) -> tuple[PairVerdict]:
+    """The known answer about two responses. Raises TutelageError unless it is a, b or tie."""
+    if gold not in ("a", "b", "tie"):
+        raise TutelageError(f"the gold answer is '{gold}'; it must be a, b or tie")
+    return (PairVerdict(0, 1, gold, 0),)
 
 
 def check_choice(answer: Answer, choices: Sequence[str]) -> None:

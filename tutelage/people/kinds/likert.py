@@ -29,6 +29,7 @@ from tutelage.people.kinds.kind import (
     check_sides,
     check_strength,
     every_pair,
+    known_pair,
     whole_number,
     whole_numbers,
 )
@@ -107,6 +108,9 @@ class Likert:
 
     def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         return _pairs(answer.content) if answer.content else every_pair(answer, places)
+
+    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+        return known_pair(gold)
 
     def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         """Krippendorff's alpha with ordinal distance for each criterion; each response is a unit."""

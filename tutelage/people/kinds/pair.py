@@ -18,6 +18,7 @@ from tutelage.people.kinds.kind import (
     check_sides,
     check_strength,
     every_pair,
+    known_pair,
     sides_by_letter,
 )
 from tutelage.people.languages import Sentence
@@ -81,6 +82,9 @@ class Pair:
 
     def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         return every_pair(answer, places)
+
+    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+        return known_pair(gold)
 
     def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         return {}

@@ -21,6 +21,7 @@ from tutelage.people.kinds.kind import (
     check_sides,
     check_strength,
     every_pair,
+    known_pair,
     sides_by_letter,
     whole_number,
     whole_numbers,
@@ -80,6 +81,9 @@ class Ranking:
     def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         ranks = _ranks(answer.content)
         return _pairs(ranks) if ranks else every_pair(answer, places)
+
+    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+        return known_pair(gold)
 
     def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         return {}

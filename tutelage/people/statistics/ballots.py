@@ -9,7 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tutelage.people import Store, list_votes
-from tutelage.people.store.votes import POOLS, VERDICTS, excluded_numbers, list_exclusions, read_ballots, read_items
+from tutelage.people.kinds.kind import MOST_STEPS
+from tutelage.people.store.studies import study_of
+from tutelage.people.store.votes import (
+    POOLS,
+    VERDICTS,
+    excluded_numbers,
+    list_exclusions,
+    read_ballots,
+    read_golds,
+    read_items,
+)
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -23,9 +33,8 @@ _ANSWERS = (
 )  # fmt: skip
 _ITEMS = ("item_id", "prompt", "pool", "gold", "round")
 """The columns of `read_ballots` and of `read_items`."""
-_PAIRS = 36
-_WHOLE = 1
-"""Number of pair codes per item, and the code of the first two responses."""
+_SPAN = MOST_STEPS
+"""Upper bound of the indices of responses and steps; a pair has the code first · span + second."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,8 @@ class Ballots:
     """The N answers in force and their I items, as integer columns.
 
     `item` [N] indexes the item columns `item_id`, `prompt`, `pool`, `gold` (0 a, 1 b, 2 tie, -1 unknown), `round` [I].
-    `left` is the canonical index of the left response; `out` marks excluded answers.
+    `left` is the canonical index of the left response; `out` marks excluded answers. `steps`: the items are steps, a is
+    right and b wrong.
     """
 
     id: Ints
@@ -54,6 +64,7 @@ class Ballots:
     gold: Ints
     round: Ints
     excluded_raters: frozenset[int]
+    steps: bool = False
 
     def __len__(self) -> int:
         return len(self.id)
@@ -113,27 +124,35 @@ class BallotBox:
 
 
 def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
-    """Convert answers about several responses to votes on pairs: each pair is an item, and its left response is the one
-    displayed first."""
+    """Convert answers about several responses, or about steps, to votes on pairs or steps: each is an item, and the
+    left response of a pair is the one displayed first."""
     votes = {vote.id: vote for vote in list_votes(store, study_id)}
+    kind, golds = study_of(store, study_id).kind, read_golds(store, study_id)
     rows: list[tuple[int, int, int, int, int]] = []
     for place, number in enumerate(ballots.id.tolist()):
         vote = votes.get(number)
         if vote is None or not vote.content:
             continue
         for pair in vote.pairs:
-            within = 6 * pair.first + pair.second
-            item = int(ballots.item[place]) * _PAIRS + within
-            behind = vote.sides.index(pair.second) < vote.sides.index(pair.first)
+            item = (int(ballots.item[place]) * _SPAN + pair.first) * _SPAN + pair.second
+            is_step = pair.first == pair.second
+            behind = not is_step and vote.sides.index(pair.second) < vote.sides.index(pair.first)
             rows.append((place, item, VERDICTS.index(pair.verdict), pair.strength, int(behind)))
     if not rows:
         return ballots.keep(np.zeros(len(ballots), dtype=bool))
     place, item, verdict, strength, left = np.array(rows, dtype=np.int64).T
     of = ballots.keep(place)
     codes, coded = np.unique(item, return_inverse=True)
-    parent = codes // _PAIRS
-    gold = np.where(codes % _PAIRS == _WHOLE, of.gold[parent], -1)
+    parent = codes // _SPAN**2
+    known = {
+        (int(number) * _SPAN + each.first) * _SPAN + each.second: VERDICTS.index(each.verdict)
+        for number, item_id in enumerate(of.item_id.tolist())
+        if item_id in golds
+        for each in kind.known(*golds[item_id])
+    }
+    gold = np.array([known.get(code, -1) for code in codes.tolist()], dtype=np.int64)
     columns = {field.name: getattr(of, field.name) for field in fields(of)}
     columns |= {"item": coded, "verdict": verdict, "strength": strength, "left": left, "gold": gold}
     columns |= {name: getattr(of, name)[parent] for name in ("item_id", "prompt", "pool", "round")}
+    columns |= {"steps": kind.traits.steps}
     return Ballots(**columns)

@@ -7,16 +7,23 @@ import numpy as np
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Rater
+from tutelage.people.aggregation import SIDES, fit_raters
 from tutelage.people.statistics.ballots import GOLD, PRODUCTION, SKIP, A, B, Ballots, Bools, Ints
 from tutelage.people.statistics.rater_statistics import RaterStatistics, describe_raters
 from tutelage.people.store.engine import DAY_MS
 from tutelage.people.store.raters import crowd_kinds
-from tutelage.stats.agreement import Alpha, PairAgreement, mirrored_alpha, pair_agreement, strength_scale
+from tutelage.stats.agreement import (
+    Alpha,
+    PairAgreement,
+    krippendorff_alpha,
+    mirrored_alpha,
+    pair_agreement,
+    strength_scale,
+)
 from tutelage.stats.intervals import Interval, wilson
-from tutelage.stats.reliability import Reliability, one_coin
+from tutelage.stats.reliability import Reliability
 from tutelage.stats.vote_codes import Votes
 
-SIDES = ("a", "b")
 SURE = 0.9
 DOUBTFUL = 200
 MANY = 50_000
@@ -30,7 +37,8 @@ class Statistics:
     raters while no person participates; `raw` includes excluded votes. `effective` is the number of production items
     whose label has a probability above 0.9; `doubtful` are the ids of the items with the least certain labels.
     `by_strength` is the share of other raters' votes that agree with a vote of strength 1, 2, 3. `by_day` are the
-    numbers of votes in the last two weeks, today last. `left` is a share of the decided votes, `ties` of all votes."""
+    numbers of votes in the last two weeks, today last. `left` is a share of the decided votes, `ties` of all votes.
+    Where steps are judged, they are the items, and `left` has no votes."""
 
     agreement: PairAgreement
     raw: PairAgreement
@@ -59,15 +67,17 @@ def compute(ballots: Ballots, raters: Sequence[Rater], now: int) -> Statistics:
     production = ballots.keep(own & ~ballots.out & (ballots.pool[ballots.item] == PRODUCTION))
     decided = ballots.keep(own & ~ballots.out & is_decided(ballots))
     effective, labelled, doubtful = _labels(counted, fitted, codes)
+    votes_on, _ = to_votes(_production(counted))
+    beside_each_other = decided.keep(np.full(len(decided), not ballots.steps))
     return Statistics(
         agreement=agreement(counted),
         raw=agreement(raw),
-        alpha=mirrored_alpha(to_votes(_production(counted))[0], (1, 0)),
+        alpha=(krippendorff_alpha(votes_on) if ballots.steps else mirrored_alpha(votes_on, (1, 0))),
         effective=effective,
         labelled=labelled,
         doubtful=doubtful,
         by_strength=_by_strength(counted),
-        left=wilson(int((decided.verdict == decided.left).sum()), len(decided)),
+        left=wilson(int((beside_each_other.verdict == beside_each_other.left).sum()), len(beside_each_other)),
         ties=wilson(len(production) - int(is_decided(production).sum()), len(production)),
         by_day=_by_day(answers.created, now),
         per_day=float(((answers.created > now - DAY_MS) & (answers.verdict != SKIP)).sum()),
@@ -107,7 +117,7 @@ def fit(ballots: Ballots) -> tuple[Reliability, Votes, Ints]:
     """Rater reliabilities and the posterior of each item, conditioned on known answers."""
     votes, items = to_votes(ballots)
     gold = np.where(ballots.gold[items] <= B, ballots.gold[items], -1)
-    return one_coin(votes, gold), votes, items
+    return fit_raters(votes, gold, interchangeable=not ballots.steps), votes, items
 
 
 def _production(ballots: Ballots) -> Ballots:
@@ -123,6 +133,8 @@ def _labels(ballots: Ballots, fitted: Reliability, codes: Ints) -> tuple[int, in
 
 
 def _by_strength(ballots: Ballots) -> tuple[float, ...]:
+    if ballots.steps:
+        return ()
     votes, _ = to_votes(ballots)
     try:
         return tuple(strength_scale(votes, ballots.strength).agreement[1:].tolist())

@@ -7,7 +7,7 @@ import numpy as np
 
 from tutelage.people import Rater
 from tutelage.people.languages import Sentence, Share
-from tutelage.people.statistics.ballots import GOLD, SKIP, TRAINING, Ballots
+from tutelage.people.statistics.ballots import GOLD, SKIP, TIE, TRAINING, Ballots
 from tutelage.stats.intervals import Interval, wilson
 from tutelage.stats.rater_checks import GoldTest, RaterFlag, gold_test, rater_flags, side_bias
 from tutelage.stats.reliability import Reliability
@@ -125,9 +125,12 @@ def _side_bias(raters: Sequence[Rater]) -> Mapping[int, float]:
 
 
 def _golds(ballots: Ballots) -> Mapping[int, list[bool]]:
-    """Whether each answer to a gold question was right, by rater, in the order of answering."""
+    """Whether each answer to a gold question was right, by rater, in the order of answering; where steps are judged,
+    whether each label of a step with a known answer was, without neutral ones."""
     golds = ballots.keep((ballots.pool[ballots.item] == GOLD) & (ballots.verdict != SKIP) & ~ballots.repeat)
-    right = golds.verdict == ballots.gold[golds.item]
+    if ballots.steps:
+        golds = golds.keep((golds.gold[golds.item] >= 0) & (golds.verdict != TIE))
+    right = golds.verdict == golds.gold[golds.item]
     by_rater: dict[int, list[bool]] = {}
     for rater, answer in zip(golds.rater.tolist(), right.tolist(), strict=True):
         by_rater.setdefault(rater, []).append(answer)

@@ -4,12 +4,22 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import CompletionRecord, Message, Messages, Prompt, texts_only
+from tutelage.data.records import (
+    CompletionRecord,
+    Messages,
+    Prompt,
+    Step,
+    message_from,
+    message_row,
+    step_from,
+    step_value,
+    tools_of,
+)
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, chunks, insert_row
 from tutelage.people.store.studies import room_for
@@ -28,6 +38,7 @@ class StoredResponse:
     prompt_id: int
     sampler: str
     length: int
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -43,13 +54,26 @@ class NewItem:
 
 
 def messages_to_text(messages: Messages) -> str:
-    """Serialise a conversation as JSON. Raises TutelageError for tools, calls and thinking."""
-    return json.dumps(texts_only(messages, "the page of raters"), ensure_ascii=False)
+    """Serialise a conversation as JSON, the tools that it offers with its first message."""
+    rows = [message_row(message) for message in messages]
+    if tools_of(messages):
+        rows[0]["tools"] = list(tools_of(messages))
+    return json.dumps(rows, ensure_ascii=False)
 
 
 def messages_from_text(text: str) -> Messages:
     """Inverse of `messages_to_text`."""
-    return tuple(Message(turn["role"], turn["content"]) for turn in json.loads(text))
+    return tuple(replace(message_from(row), tools=tuple(row.get("tools", ()))) for row in json.loads(text))
+
+
+def steps_from_text(text: str | None) -> tuple[Step, ...]:
+    """The steps of a response from its column `steps`."""
+    return () if text is None else tuple(map(step_from, json.loads(text)))
+
+
+def count_steps(text: str | None) -> int:
+    """The number of steps in a column `steps`."""
+    return 0 if text is None else len(json.loads(text))
 
 
 def add_prompts(connection: Connection, study_id: int, prompts: Sequence[Prompt]) -> int:
@@ -69,8 +93,9 @@ def add_responses(connection: Connection, study_id: int, completions: Sequence[C
         if c.prompt_id not in prompts:
             raise TutelageError(f"Response '{c.id}' answers the prompt '{c.prompt_id}', which is not in the study.")
         row = {"prompt_id": prompts[c.prompt_id], "text": c.text, "sampler": c.sampler, "sampling": c.sampling}
-        rows[c.id] = row | {"finished": int(c.finished)}
-    return len(_insert_new(connection, schema.response, study_id, rows, ("prompt_id", "text", "sampler")))
+        steps = json.dumps(list(map(step_value, c.steps)), ensure_ascii=False) if c.steps else None
+        rows[c.id] = row | {"finished": int(c.finished), "steps": steps}
+    return len(_insert_new(connection, schema.response, study_id, rows, ("prompt_id", "text", "sampler", "steps")))
 
 
 def prompts_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, int]:
@@ -80,8 +105,12 @@ def prompts_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -
 
 def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, StoredResponse]:
     """Responses with these keys; keys that are not in the study are omitted."""
-    rows = _rows_by_key(connection, schema.response, study_id, keys, ("id", "prompt_id", "sampler", "text"))
-    return {row.key: StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows}
+    columns = ("id", "prompt_id", "sampler", "text", "steps")
+    rows = _rows_by_key(connection, schema.response, study_id, keys, columns)
+    return {
+        row.key: StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text), count_steps(row.steps))
+        for row in rows
+    }
 
 
 def add_item_rows(connection: Connection, study_id: int, items: Mapping[str, NewItem], overlap: int, now: int) -> int:

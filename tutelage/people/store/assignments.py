@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Messages
+from tutelage.data.records import Messages, Step
 from tutelage.people.kinds import find_kind
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.store import schema
-from tutelage.people.store.additions import messages_from_text
+from tutelage.people.store.additions import count_steps, messages_from_text, steps_from_text
 from tutelage.people.store.counters import COLUMNS, ItemCounts, LockedItem, locked_item, recount, take_place
 from tutelage.people.store.engine import Connection, insert_row, value_of
 
@@ -45,8 +45,14 @@ class Lease:
     screen: Screen
 
 
+_FIRST_STEPS = (
+    sa.select(_responses.c.steps)
+    .join(_links, _links.c.response_id == _responses.c.id)
+    .where(_links.c.item_id == _assignments.c.item_id, _links.c.position == 0)
+    .scalar_subquery()
+)
 _LEASE = (
-    sa.select(_assignments, schema.study.c.kind, *COLUMNS)
+    sa.select(_assignments, schema.study.c.kind, _FIRST_STEPS.label("steps"), *COLUMNS)
     .add_columns(_versions.c.scale, _versions.c.criteria, _versions.c.corrections, _versions.c.spans)
     .join(_versions, _versions.c.id == _assignments.c.version_id)
     .join(schema.study, schema.study.c.id == _assignments.c.study_id)
@@ -81,14 +87,14 @@ def lock_lease(connection: Connection, assignment_id: int) -> tuple[Lease, Locke
     row = result._mapping
     order = tuple(json.loads(row["order"]))
     flags = {name: bool(row[name]) for name in ("repeat", "extra", "counted")}
-    kind, screen = find_kind(row["kind"]), screen_from(row, len(order))
+    kind, screen = find_kind(row["kind"]), screen_from(row, len(order), count_steps(row["steps"]))
     return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_item(result)
 
 
-def screen_from(version: sa.RowMapping, places: int) -> Screen:
-    """Layout of a version of the question with `places` responses."""
+def screen_from(version: sa.RowMapping, places: int, steps: int = 0) -> Screen:
+    """Layout of a version of the question with `places` responses, the first of which has `steps`."""
     criteria, spans = (tuple(json.loads(version[name])) for name in ("criteria", "spans"))
-    return Screen(places, version["scale"], criteria, bool(version["corrections"]), spans)
+    return Screen(places, version["scale"], criteria, bool(version["corrections"]), spans, steps)
 
 
 def close(
@@ -172,7 +178,8 @@ def lease(connection: Connection, row: dict[str, object], item: LockedItem, now:
 class Assignment:
     """A question on a rater's screen, without model names, known answers or the reason for its choice.
 
-    `texts` are in display order; `order[k]` is the canonical index of the response in place k from the left. `training`
+    `texts` and `steps` (empty for a response without) are in display order; `order[k]` is the canonical index of the
+    response in place k from the left. `training`
     questions are followed by an explanation. `lease_ends` is in milliseconds since the epoch; `state` is leased, done,
     skipped, expired or released.
     """
@@ -183,6 +190,7 @@ class Assignment:
     item: str
     messages: Messages
     texts: tuple[str, ...]
+    steps: tuple[tuple[Step, ...], ...]
     order: tuple[int, ...]
     state: str
     training: bool
@@ -200,6 +208,7 @@ class Assignment:
 
 _ASSIGNMENT = (
     sa.select(_assignments, _items.c.key, _items.c.pool, _prompts.c.messages, _versions.c.number, _responses.c.text)
+    .add_columns(_responses.c.steps)
     .join(_items, _items.c.id == _assignments.c.item_id)
     .join(_prompts, _prompts.c.id == _items.c.prompt_id)
     .join(_versions, _versions.c.id == _assignments.c.version_id)
@@ -215,11 +224,12 @@ def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment
     rows = connection.execute(_ASSIGNMENT, {"id": assignment_id}).mappings().all()
     if not rows:
         raise TutelageError(f"There is no assignment {assignment_id} in this database.")
-    row, texts = rows[0], [each["text"] for each in rows]
+    row, texts, steps = rows[0], [each["text"] for each in rows], [steps_from_text(each["steps"]) for each in rows]
     order = tuple(json.loads(row["order"]))
     return value_of(
         Assignment, row, item=row["key"], messages=messages_from_text(row["messages"]), order=order,
-        texts=tuple(texts[index] for index in order), training=row["pool"] == "training", version=row["number"],
+        texts=tuple(texts[index] for index in order), steps=tuple(steps[index] for index in order),
+        training=row["pool"] == "training", version=row["number"],
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer, Canonical
 from tutelage.people.kinds.kind import Screen
 from tutelage.people.store import schema
+from tutelage.people.store.additions import count_steps
 from tutelage.people.store.assignments import screen_from
 from tutelage.people.store.counters import ItemFacts, tally
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
@@ -173,6 +174,7 @@ def _write_judgements(
     study = load_study(connection, study_id)
     versions = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
     screens = {row["number"]: screen_from(row, 0) for row in connection.execute(versions).mappings()}
+    steps = _steps_by_item(connection, study_id) if study.kind.traits.steps else {}
     left, counted = Counter(places), Counter[_Place]()
     rows = []
     for place, each in zip(places, records, strict=True):
@@ -180,7 +182,8 @@ def _write_judgements(
         left[place] -= 1
         assignment_id, before = assignments[place]
         version_id = ids.find("version", each.version)
-        canonical = _canonical(each, study, screens[each.version])
+        screen = replace(screens[each.version], places=len(each.sides), steps=steps.get(place[0], 0))
+        canonical = _canonical(each, study, screen)
         row = row_of(each.answer, canonical, each.sides, before + counted[place], each.repeat, each.extra, each.created)
         row |= {"study_id": study_id, "assignment_id": assignment_id, "item_id": place[0], "rater_id": place[1]}
         rows.append(row | {"version_id": version_id, "latest": int(left[place] == 0)})
@@ -188,9 +191,16 @@ def _write_judgements(
         connection.execute(_judgements.insert(), some_rows)
 
 
-def _canonical(each: AnswerRecord, study: Study, version_screen: Screen) -> Canonical:
+def _steps_by_item(connection: Connection, study_id: int) -> dict[int, int]:
+    """The number of steps of the only response of each item."""
+    links, responses = schema.item_response, schema.response
+    query = sa.select(links.c.item_id, responses.c.steps).join(responses, responses.c.id == links.c.response_id)
+    query = query.where(responses.c.study_id == study_id)
+    return {row.item_id: count_steps(row.steps) for row in connection.execute(query)}
+
+
+def _canonical(each: AnswerRecord, study: Study, screen: Screen) -> Canonical:
     """The answer in canonical order. Raises TutelageError for invalid content, since files may hold anything."""
-    screen = replace(version_screen, places=len(each.sides))
     if each.answer.content:
         study.kind.check(each.answer, screen)
     return study.kind.canonical(each.answer, each.sides, screen)

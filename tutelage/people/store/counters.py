@@ -6,6 +6,7 @@ over the whole study.
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +20,7 @@ _items, _assignments, _judgements = schema.item, schema.assignment, schema.judge
 
 @dataclass(frozen=True)
 class ItemCounts:
-    """Number of an item's latest answers, and its votes for either side."""
+    """Number of an item's latest answers, and its votes for either side (`count_sides`)."""
 
     answered: int
     a_votes: int
@@ -85,12 +86,13 @@ def recount(connection: Connection, item: LockedItem, now: int) -> ItemCounts:
         if row.counted:
             states[row.state] += row.number
             verdicts[row.verdict or ""] += row.number
+    a_votes, b_votes = count_sides(verdicts)
     values = {
         "answered": states["done"],
         "leased": states["leased"],
         "skipped": states["skipped"],
-        "a_votes": verdicts["a"],
-        "b_votes": verdicts["b"],
+        "a_votes": a_votes,
+        "b_votes": b_votes,
         "ties": verdicts["tie"],
         "both_bad": verdicts["both_bad"],
         "room": 0 if item.excluded else max(0, item.target - states["done"] - states["leased"]),
@@ -98,7 +100,16 @@ def recount(connection: Connection, item: LockedItem, now: int) -> ItemCounts:
         "touched": now,
     }
     connection.execute(_THIS, values | {"item": item.id})
-    return ItemCounts(states["done"], verdicts["a"], verdicts["b"])
+    return ItemCounts(states["done"], a_votes, b_votes)
+
+
+def count_sides(verdicts: Mapping[str, int]) -> tuple[int, int]:
+    """The votes for a and for b; of verdicts that are numbers of first wrong steps, those for the most frequent one and
+    for all others."""
+    numbers = sorted((count for verdict, count in verdicts.items() if verdict.isdecimal()), reverse=True)
+    if numbers:
+        return numbers[0], sum(numbers[1:])
+    return verdicts.get("a", 0), verdicts.get("b", 0)
 
 
 class CountedJudgement(Protocol):

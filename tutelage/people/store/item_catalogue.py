@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from tutelage.data.records import CompletionRecord, Messages, Prompt
 from tutelage.people.store import schema
-from tutelage.people.store.additions import messages_from_text
+from tutelage.people.store.additions import messages_from_text, steps_from_text
 from tutelage.people.store.engine import Connection, Store, value_of
 from tutelage.people.store.items import Item
 
@@ -72,7 +72,7 @@ def _parts(connection: Connection, study_id: int, item_ids: Sequence[int] | None
     """Responses of these items (default: all), in canonical order."""
     query = (
         sa.select(_links.c.item_id, _responses.c.key, _responses.c.text, _responses.c.sampler)
-        .add_columns(_responses.c.sampling, _responses.c.finished)
+        .add_columns(_responses.c.sampling, _responses.c.finished, _responses.c.steps)
         .join(_responses, _responses.c.id == _links.c.response_id)
         .where(_responses.c.study_id == study_id)
         .order_by(_links.c.item_id, _links.c.position)
@@ -88,7 +88,15 @@ def _parts(connection: Connection, study_id: int, item_ids: Sequence[int] | None
 def _question(row: sa.RowMapping, parts: list[sa.Row]) -> Question:
     prompt = Prompt(row["prompt_key"], messages_from_text(row["messages"]), row["split"])
     completions = tuple(
-        CompletionRecord(part.key, prompt.id, part.text, part.sampler, part.sampling, bool(part.finished))
+        CompletionRecord(
+            part.key,
+            prompt.id,
+            part.text,
+            part.sampler,
+            part.sampling,
+            bool(part.finished),
+            steps_from_text(part.steps),
+        )
         for part in parts
     )
     responses, explanation = tuple(each.id for each in completions), row["explanation"] or ""

@@ -1,6 +1,6 @@
 """Items: the questions of a study."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -9,13 +9,13 @@ import sqlalchemy as sa
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
 from tutelage.data.images import ImageFile
-from tutelage.data.records import Comparison, CompletionRecord, Prompt
-from tutelage.people.kinds.kind import KindTraits
+from tutelage.data.records import Comparison, CompletionRecord, Messages, Prompt
+from tutelage.people.kinds.kind import MOST_STEPS, Kind
 from tutelage.people.languages import counted
 from tutelage.people.store import additions, schema
 from tutelage.people.store.engine import Connection, Store, chunks, lock, record_event, several
 from tutelage.people.store.images import add_images
-from tutelage.people.store.studies import load_study, room_for, touched_from
+from tutelage.people.store.studies import Study, load_study, room_for, touched_from
 from tutelage.people.validation import FieldError, refuse_unstorable
 
 Pool: TypeAlias = Literal["production", "gold", "training"]
@@ -26,7 +26,8 @@ MOST_RATERS = 100
 class Item:
     """A question: `responses` holds completion ids in canonical order (a, b, …).
 
-    `overlap` overrides the study's; `gold` is the known answer (a, b or tie), `explanation` is shown to raters after a
+    `overlap` overrides the study's; `gold` is the known answer (a, b or tie; the number of the first wrong step, or 0,
+    in a study of steps), `explanation` is shown to raters after a
     practice question; `priority` orders items under the priority policy (highest first); `round` is the annotation
     round of the item.
     """
@@ -96,11 +97,11 @@ def insert_items(
     lock(connection, schema.study, study_id)
     study = load_study(connection, study_id)
     for item in questions:
-        _check_shape(item, study.kind.traits)
+        _check_shape(item, study.kind)
     new_prompts = additions.add_prompts(connection, study_id, prompts)
     new_images = add_images(connection, study_id, images)
     new_responses = additions.add_responses(connection, study_id, completions)
-    new = _add(connection, study_id, questions, study.plan.overlap, now)
+    new = _add(connection, study, questions, now)
     added = Additions(new_prompts, new_responses, new, len(questions) - new)
     detail = {"prompts": new_prompts, "responses": new_responses, "items": new, "known": added.known}
     if new_images:
@@ -155,18 +156,25 @@ def _refuse_unstorable(
     prompts: Sequence[Prompt], completions: Sequence[CompletionRecord], items: Sequence[Item]
 ) -> None:
     for prompt in prompts:
-        for text in (prompt.id, *(message.content for message in prompt.messages)):
+        for text in (prompt.id, *_texts(prompt.messages)):
             refuse_unstorable(text, f"Prompt {prompt.id!r}")
     for completion in completions:
-        for text in (completion.id, completion.text, completion.sampler, completion.sampling):
+        steps = [step for each in completion.steps for step in ((each,) if isinstance(each, str) else _texts(each))]
+        for text in (completion.id, completion.text, completion.sampler, completion.sampling, *steps):
             refuse_unstorable(text, f"Response {completion.id!r}")
     for item in items:
         for text in (item.key, item.origin, item.explanation):
             refuse_unstorable(text, f"Item {item.key!r}")
 
 
-def _check_shape(item: Item, traits: KindTraits) -> None:
-    count = len(item.responses)
+def _texts(messages: Messages) -> Iterator[str]:
+    for message in messages:
+        yield from (message.content, message.thinking, message.name, message.call_id)
+        yield from (part for call in message.calls for part in (call.name, call.arguments, call.id))
+
+
+def _check_shape(item: Item, kind: Kind) -> None:
+    count, traits = len(item.responses), kind.traits
     if count not in traits.sizes:
         least, most = traits.sizes[0], traits.sizes[-1]
         raise TutelageError(
@@ -179,15 +187,27 @@ def _check_shape(item: Item, traits: KindTraits) -> None:
         raise TutelageError(f"Item '{item.key}' has a known answer; only pairs can have one.")
     if item.pool != "production" and item.gold is None:
         raise TutelageError(f"Item '{item.key}' is in the pool {item.pool} but has no known answer; set gold.")
-    if item.gold is not None and item.gold not in ("a", "b", "tie"):
-        raise TutelageError(f"Item '{item.key}' has the gold answer '{item.gold}'; it must be a, b or tie.")
     if item.overlap is not None and not 1 <= item.overlap <= MOST_RATERS:
         raise TutelageError(
             f"Item '{item.key}' asks for {item.overlap} raters; overlap must be between 1 and {MOST_RATERS}."
         )
 
 
-def _add(connection: Connection, study_id: int, items: Sequence[Item], overlap: int, now: int) -> int:
+def _check_steps(item: Item, kind: Kind, steps: int) -> None:
+    if kind.traits.steps and not 1 <= steps <= MOST_STEPS:
+        raise TutelageError(
+            f"Item '{item.key}' has a response with {nouns.counted(steps, 'step')}; in a study that "
+            f"{kind.traits.does} it has 1 to {MOST_STEPS}."
+        )
+    if item.gold is not None:
+        try:
+            kind.known(item.gold, steps)
+        except TutelageError as error:
+            raise TutelageError(f"Item '{item.key}': {error}.") from error
+
+
+def _add(connection: Connection, study: Study, items: Sequence[Item], now: int) -> int:
+    study_id = study.id
     prompts = additions.prompts_by_key(connection, study_id, [item.prompt for item in items])
     responses = additions.responses_by_key(connection, study_id, [key for item in items for key in item.responses])
     rows: dict[str, additions.NewItem] = {}
@@ -201,9 +221,10 @@ def _add(connection: Connection, study_id: int, items: Sequence[Item], overlap: 
                     f"Item '{item.key}' refers to '{key}', which is not a response to its prompt '{item.prompt}'."
                 )
         item_responses = tuple(responses[key] for key in item.responses)
+        _check_steps(item, study.kind, item_responses[0].steps)
         row = {
             "prompt_id": prompt_id, "origin": item.origin, "round": item.round, "pool": item.pool, "gold": item.gold,
             "explanation": item.explanation, "overlap": item.overlap, "priority": item.priority,
         }  # fmt: skip
         rows[item.key] = additions.NewItem(row, item_responses)
-    return additions.add_item_rows(connection, study_id, rows, overlap, now)
+    return additions.add_item_rows(connection, study_id, rows, study.plan.overlap, now)

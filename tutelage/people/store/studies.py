@@ -260,6 +260,9 @@ def _add_version(
             f"scale is {presentation.scale}; in a study that {kind.traits.does} it is one of "
             f"{', '.join(map(str, scales))}.",
         )
+    other = {"criteria": presentation.criteria, "corrections": presentation.corrections, "spans": presentation.spans}
+    for name in (name for name, value in other.items() if value and kind.traits.steps):
+        raise FieldError(name, "Where steps are judged, there are no criteria, better responses or marked words.")
     row = {"study_id": study_id, "number": number, "created": now, "sha256": presentation.sha256}
     row |= asdict(presentation) | {"corrections": int(presentation.corrections)}
     row |= {name: json.dumps(row[name], ensure_ascii=False) for name in ("criteria", "spans")}

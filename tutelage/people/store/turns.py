@@ -191,7 +191,7 @@ def add_item_of(connection: Connection, study: Study, turn: Turn, round: int, no
         row.id: row for row in connection.execute(sa.select(_responses).where(_responses.c.id.in_(turn.answers)))
     }
     rows = [responses[turn.answers[model]] for model in _canonical(study, turn)]
-    parts = tuple(StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows)
+    parts = tuple(StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text), 0) for row in rows)
     second = study.chance("second", turn.id) < SECOND_SHARE
     row = {
         "prompt_id": turn.prompt_id, "origin": LIVE, "round": round, "pool": "production", "gold": None,

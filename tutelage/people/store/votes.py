@@ -15,6 +15,7 @@ from tutelage.people.answers import Canonical, Correction, Span, correction_from
 from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.kinds.kind import PairVerdict
 from tutelage.people.store import schema
+from tutelage.people.store.additions import count_steps
 from tutelage.people.store.engine import Connection, Store, value_of
 from tutelage.people.store.exclusions import Exclusions, exclusions_until
 from tutelage.people.store.raters import DECIDING, pseudonym_of
@@ -269,6 +270,19 @@ def read_items(store: Store, study_id: int, after: int) -> Sequence[tuple[int, .
     )
     with store.read() as connection:
         return [tuple(row) for row in connection.execute(query)]
+
+
+def read_golds(store: Store, study_id: int) -> dict[int, tuple[str, int]]:
+    """The known answers of items by id, each with the number of steps of the first response."""
+    links, responses = schema.item_response, schema.response
+    query = (
+        sa.select(_items.c.id, _items.c.gold, responses.c.steps)
+        .join(links, sa.and_(links.c.item_id == _items.c.id, links.c.position == 0))
+        .join(responses, responses.c.id == links.c.response_id)
+        .where(_items.c.study_id == study_id, _items.c.gold.is_not(None))
+    )
+    with store.read() as connection:
+        return {row.id: (row.gold, count_steps(row.steps)) for row in connection.execute(query)}
 
 
 def excluded_numbers(store: Store, study_id: int) -> tuple[frozenset[int], frozenset[int]]:

@@ -86,6 +86,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "text": "the text",
         "sampler": "the model that generated it; never shown to raters",
         "finished": "0 if truncated at the maximum length",
+        "steps": "the steps of a trace or of a text whose steps are judged, as JSON; NULL for a plain text",
     },
     "image": {
         "name": "the SHA-256 of the content, and the kind: png, jpeg, webp or gif",
@@ -108,8 +109,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "answered": "answers that count",
         "leased": "raters for whom the item is reserved",
         "skipped": "raters who could not judge it",
-        "a_votes": "votes for the first response",
-        "b_votes": "votes for the second response",
+        "a_votes": "votes for the first response, or for the most frequent first wrong step",
+        "b_votes": "votes for the second response, or for other first wrong steps",
         "ties": "votes for a tie",
         "both_bad": "votes for both bad",
         "room": "number of raters still to assign",

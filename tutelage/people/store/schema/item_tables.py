@@ -5,6 +5,9 @@ follow from them.
 
 The content of an image is base64, at most 14 MB; texts refer to it as images/NAME.
 
+A response's `steps` are those of a trace, or of a text whose steps are judged, as JSON: texts, or lists of messages;
+its `text` is then the whole to read.
+
 A study with a row in `live` lets raters chat with two models; the newest row is in force. Only the newest conversation
 of a rater may be open. A turn is a message of the rater, stored as soon as it is sent, as the last message of a
 `prompt`. Each model's reply is a `response` to it; once both are complete, the turn has an `item`.
@@ -47,6 +50,7 @@ response = Table(
     Column("prompt_id", Key, ForeignKey("prompt.id"), nullable=False),
     *required(Text, "key", "text", "sampler", "sampling"),
     Column("finished", Integer, nullable=False),
+    Column("steps", Text),
     UniqueConstraint("study_id", "key"),
     sqlite_autoincrement=True,
 )

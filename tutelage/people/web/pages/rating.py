@@ -4,14 +4,12 @@ The data for raters is built here field by field: the texts, and nothing about t
 conversation is on which side.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import TypeAlias
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Messages
 from tutelage.people import (
     Answer,
     Assignment,
@@ -38,9 +36,7 @@ from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.pages.participation import must_agree
 from tutelage.people.web.render import render
-
-Html: TypeAlias = Callable[[str], str]
-"""The HTML of a text, `Call.html`."""
+from tutelage.people.web.traces import Html, messages_data, steps_data
 
 SKIP_REASONS = (
     Sentence("I do not know enough about this"),
@@ -79,8 +75,8 @@ def following(call: Call) -> Response:
         step = _next(call, values.integers(call.data, "besides"))
     return _json(
         call,
-        question=question_data(step, call.html) if isinstance(step, Assignment) else None,
-        talk=talk_data(step, call.html) if isinstance(step, Talk) else None,
+        question=question_data(step, call.html, call.language) if isinstance(step, Assignment) else None,
+        talk=talk_data(step, call.html, call.language) if isinstance(step, Talk) else None,
         why="" if step is not None else say(why_nothing(call.store, call.me.id), call.language),
         finish="" if step is not None or call.data.get("besides") else _finish(call),
     )
@@ -120,7 +116,10 @@ def recent(call: Call) -> Response:
     return JSONResponse(
         {
             "answers": [
-                {"question": question_data(each.assignment, call.html), "answer": answer_data(each.answer)}
+                {
+                    "question": question_data(each.assignment, call.html, call.language),
+                    "answer": answer_data(each.answer),
+                }
                 for each in answers
                 if each.assignment.version == call.here.version and not each.assignment.training
             ]
@@ -140,31 +139,29 @@ def note(call: Call) -> Response:
     return JSONResponse({"kept": True})
 
 
-def question_data(question: Assignment, html: Html) -> dict[str, object]:
+def question_data(question: Assignment, html: Html, language: str) -> dict[str, object]:
     """The data of a question that a rater may see: no item key, models or known answer."""
     return {
         "id": question.id,
         "training": question.training,
-        "messages": messages_data(question.messages, html),
-        "responses": [{"html": html(text), "text": text} for text in question.texts],
+        "messages": messages_data(question.messages, html, language),
+        "responses": [
+            {"html": html(text), "text": text, "steps": steps_data(steps, html, language)}
+            for text, steps in zip(question.texts, question.steps, strict=True)
+        ],
     }
 
 
-def talk_data(talk: Talk, html: Html) -> dict[str, object]:
+def talk_data(talk: Talk, html: Html, language: str) -> dict[str, object]:
     """The state of a conversation that a rater may see."""
     return {
         "conversation": talk.conversation,
         "turn": talk.turn,
         "turns": talk.turns,
-        "messages": messages_data(talk.messages, html),
+        "messages": messages_data(talk.messages, html, language),
         "openings": list(talk.openings),
         "writing": talk.writing,
     }
-
-
-def messages_data(messages: Messages, html: Html) -> list[dict[str, str]]:
-    """A conversation, each message as raw text and as HTML."""
-    return [{"role": message.role, "html": html(message.content), "text": message.content} for message in messages]
 
 
 def answer_data(answer: Answer) -> dict[str, object]:
@@ -259,7 +256,7 @@ def send(call: Call) -> Response:
             "turn": turn.id,
             "conversation": turn.conversation_id,
             "number": turn.number,
-            "messages": messages_data(turn.messages, call.html),
+            "messages": messages_data(turn.messages, call.html, call.language),
         }
     )
 

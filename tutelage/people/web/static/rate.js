@@ -230,7 +230,7 @@ function teach(receipt, answer) {
   const said = receipt.feedback;
   mark(said.expected, gettext("our choice"));
   mark(answer.choice, gettext("your choice"));
-  find("#lesson-title").textContent = verdictOf(said);
+  find("#lesson-title").textContent = form.part.taught?.(form, said) ?? verdictOf(said);
   find("#lesson-text").innerHTML = said.html;
   proceed = receipt.state === "training" ? next : () => finishTraining(receipt.state);
   find("#lesson-title").focus();
@@ -443,6 +443,7 @@ const keysOf = (part) =>
  *   better(form)          the place of the better response, where the verdict says one (optional)
  *   settle(form)          shows what belongs to the present state; may return it in words
  *   digit(form, key)      a digit that no group in focus has taken
+ *   taught(form, feedback)  marks the known answer of a practice question, and returns the title of the lesson (optional)
  *   keys                  letters and what they do, given the form (optional)
  */
 export async function begin(part) {
@@ -496,6 +497,10 @@ function wire(part) {
   find("#answer").addEventListener("submit", (event) => {
     event.preventDefault();
     submit();
+  });
+  find("#answer").addEventListener("click", (event) => {
+    const key = event.target.closest("[data-press]")?.dataset.press;
+    if (key) asked(() => part.digit(form, key))();
   });
   find("#undo").addEventListener("click", undo);
   find("#pause-back").addEventListener("click", undo);

@@ -2,10 +2,10 @@
 
 import { figure, gettext } from "./words.js";
 
-const WHO = { system: gettext("Instructions"), user: gettext("Person"), assistant: gettext("Model") };
+const WHO = { system: gettext("Instructions"), user: gettext("Person"), assistant: gettext("Model"), tool: gettext("Tool") };
 
 let raw = false;
-let shown = null;
+const written = new WeakMap(); // element: the text in it, as HTML and as it was written
 let before = null; // where the rater was when the earlier turns were opened: {focus, scroll}
 
 /**
@@ -13,7 +13,6 @@ let before = null; // where the rater was when the earlier turns were opened: {f
  * @param card called with the card of a response, its letter, its place and the number of places
  */
 export function showQuestion(question, card) {
-  shown = question;
   raw = false;
   showPrompt(question.messages);
   document.querySelector("#responses").replaceChildren(
@@ -28,7 +27,6 @@ export function showQuestion(question, card) {
 
 /** Put a conversation on the page, and empty cards for the answers that come; returns where their texts go. */
 export function showComing(messages, places) {
-  shown = null;
   raw = false;
   showPrompt(messages);
   const cards = [..."ABCDEF".slice(0, places)].map((letter) => emptyCard(letter));
@@ -41,7 +39,8 @@ const MOST_LINES = 100; // of a response that is shown whole
 /** Fold the responses that are longer, each with a button that opens it. */
 export function foldLong() {
   for (const article of cards(".response")) {
-    const text = article.querySelector(".text");
+    const text = article.querySelector(":scope > .text");
+    if (!text) continue; // a trace, whose long parts are folded one by one
     if (text.scrollHeight <= MOST_LINES * parseFloat(getComputedStyle(text).lineHeight)) continue;
     article.classList.add("folded");
     const { letter } = article.dataset;
@@ -117,8 +116,9 @@ export function toggleRaw() {
 
 /** Fill in the texts again, whatever has taken their place. */
 export function redraw() {
-  const texts = [...shown.messages, ...shown.responses];
-  document.querySelectorAll("#prompt .text, #responses .text").forEach((element, index) => fill(element, texts[index]));
+  for (const element of document.querySelectorAll("#prompt .text, #responses .text")) {
+    if (written.has(element)) fill(element, written.get(element));
+  }
 }
 
 /** Say beside the letter of a side (left, right; of any other there is none) what it was. */
@@ -129,6 +129,7 @@ export function mark(side, words) {
 }
 
 function fill(element, text) {
+  written.set(element, text);
   if (!raw) {
     element.innerHTML = text.html;
     return;
@@ -183,9 +184,26 @@ function fold(messages) {
 function responseCard(response, letter) {
   const article = emptyCard(letter);
   const text = article.querySelector(".text");
-  fill(text, response);
+  if (response.steps.length) text.replaceWith(trace(response.steps));
+  else fill(text, response);
   if (!response.text.trim()) text.append(make("p", "not-shown", gettext("(an empty response)")));
   return article;
+}
+
+/** The steps of a response, each in a place of its own. */
+function trace(steps) {
+  const list = make("ol", "trace");
+  list.append(
+    ...steps.map((step, place) => {
+      const item = make("li", "trace-step");
+      const text = make("div", "text");
+      text.dir = "auto";
+      fill(text, step);
+      item.append(make("h3", "step-name", gettext("Step %(number)s", { number: figure(place + 1) })), text);
+      return item;
+    }),
+  );
+  return list;
 }
 
 function emptyCard(letter) {

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "r1_54eed27e"
+revision = "r1_1d288797"
 down_revision = None
 
 _KEY: sa.types.TypeEngine[int] = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -163,6 +163,7 @@ _table(
     _key("prompt"),
     *_texts("key", "text", "sampler", "sampling"),
     *_integers("finished"),
+    *_texts("steps", nullable=True),
     sa.UniqueConstraint("study_id", "key"),
 )
 _table(
