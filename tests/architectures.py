@@ -51,7 +51,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("roc_bert", "roformer"), DECODER),
     **dict.fromkeys(("camembert", "data2vec-text", "roberta", "roberta-prelayernorm"), ROBERTA),
     **dict.fromkeys(("xlm-roberta", "xlm-roberta-xl"), ROBERTA),
-    **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v32", "glm_moe_dsa", "youtu"), LATENT),
+    **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite"), LATENT),
+    **dict.fromkeys(("glm_moe_dsa", "longcat_flash", "minicpm3", "youtu"), LATENT),
     **dict.fromkeys(("granitemoehybrid", "minimax"), HYBRID),
     **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"), HYBRID),
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), HYBRID_PART),
@@ -63,6 +64,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "falcon": {"alibi": True, "new_decoder_architecture": False},
     "falcon_h1": {"mamba_d_ssm": 64, "lm_head_multiplier": 0.05},
     "gemma3n_text": {"layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 0},
+    "gemma4": {"text_config": {"pad_token_id": VOCABULARY - 1}},
+    "gemma4_unified": {"text_config": {"pad_token_id": VOCABULARY - 1}},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "use_mamba_kernels": False},
     "bailing_hybrid": HYBRID | {"num_key_value_heads": 4},
@@ -119,7 +122,16 @@ def save(kind: str, folder: Path) -> str:
     return str(folder)
 
 
-REFUSED = {"mllama": "could not be loaded", "xlnet": "XLNetLMHeadModel is not a causal language model"}
+REFUSED = {
+    "blt": "cannot compute",
+    "cpmant": "CpmAntForCausalLM is not a causal language model",
+    "emu3": "could not be loaded",
+    "mllama": "could not be loaded",
+    "prophetnet": "ProphetNetForCausalLM is not a causal language model",
+    "reformer": "no gradient",
+    "xlm": "cannot compute",
+    "xlnet": "XLNetLMHeadModel is not a causal language model",
+}
 """Kinds that every engine refuses, and words of the refusal."""
 ON_GPU = {"internlm3", "llama", "qwen2", "qwen3", "smollm3"}
 """Kinds that the engine for GPUs must compute; it may compute others."""

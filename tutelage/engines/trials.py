@@ -77,16 +77,21 @@ def verified_head(model: nn.Module) -> Head:
     """`network.head_of` if head(trunk(x)) equals the model's own logits, else an unknown head: an architecture may
     transform its logits in ways not stated in the configuration.
 
-    Raises TutelageError if the model fails, or if tokens change the logits before them: it is then no causal language
-    model, or not a function of its tokens.
+    Raises TutelageError if the model fails, or if tokens or their number change the logits before them: it is then no
+    causal language model, or not a function of its tokens.
     """
     name = type(inner(model)).__name__
+    if inner(model).config.model_type == "reformer":
+        raise TutelageError(
+            f"{name} has no gradient without dropout, so it is not supported: use another architecture."
+        )
     numbers = torch.arange(1, 9).repeat(2, 1) * 7
     numbers[1, SHARED:] += 70
     try:
         tokens = tokens_of(model, numbers)
         with without_dropout(model):
             logits = model(input_ids=tokens, use_cache=False).logits
+            beginning = model(input_ids=tokens[:, :SHARED], use_cache=False).logits
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -94,7 +99,7 @@ def verified_head(model: nn.Module) -> Head:
             f"transformers cannot compute {name} on a row of tokens ({type(error).__name__}: "
             f"{(str(error) or 'no message').splitlines()[0][:200]}), so it is not supported: use another architecture."
         ) from error
-    if not agree(logits[1, :SHARED], logits[0, :SHARED]):
+    if not (agree(logits[1, :SHARED], logits[0, :SHARED]) and agree(beginning, logits[:, :SHARED])):
         raise TutelageError(
             f"{name} is not a causal language model as it is configured: a token changes the probabilities of those "
             "before it. Use a model that predicts each token from those before it (in an encoder, is_decoder in "
