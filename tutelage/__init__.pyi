@@ -192,6 +192,7 @@ class _Improve(TypedDict, total=False):
     tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     turns: int
     environment_timeout: float
+    deterministic: bool
     trust: str | Path
     trust_study: str | Path
     trust_anyway: bool
@@ -433,6 +434,7 @@ class _Evaluate(TypedDict, total=False):
     tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     turns: int
     environment_timeout: float
+    deterministic: bool
     rollouts: str | Path
     model: Required[Model | str | Path]
     prompts: str | Path

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.advantages import (
+    ActionValue,
     Gae,
     LengthAdaptive,
     NStep,
@@ -14,7 +15,7 @@ from tutelage.core.advantages import (
     ValueBaseline,
 )
 from tutelage.core.baselines import BatchMean, LeaveOneOut, TimeDependent
-from tutelage.core.pieces import NOTHING
+from tutelage.core.pieces import NOTHING, Context
 from tutelage.core.reduce import at_last_token
 from tutelage.core.returns import gae, n_step, returns_to_go, td_errors, total_return
 
@@ -147,3 +148,39 @@ def test_pieces_that_need_something_say_so() -> None:
         assert piece.needs == {"value"}
         with pytest.raises(ValueError, match="values of the states"):
             piece(REWARD, MASK, None, 1)
+
+
+def test_the_value_after_a_cut_stands_for_the_rewards_that_did_not_come() -> None:
+    """Estimators of a row that is cut, with the value of the state there, are those of the whole row, up to the cut."""
+    cut, places = 3, torch.arange(5) < 3
+    for seed in range(5):
+        reward, value = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        whole, part = full(reward), places.expand_as(reward)
+        exact = returns_to_go(reward, whole, gamma=0.9)[:, cut]  # what is still to come
+        held = torch.where(part, reward, 0.0)
+        found = returns_to_go(held, part, gamma=0.9, last=exact)
+        torch.testing.assert_close(found[:, :cut], returns_to_go(reward, whole, gamma=0.9)[:, :cut])
+        known = value.index_copy(1, torch.tensor([cut]), exact[:, None])
+        for lam in (0.0, 1.0):  # of the TD error, and of a return that ends with an exact value
+            expected = gae(reward, known, whole, gamma=0.9, lam=lam)[:, :cut]
+            torch.testing.assert_close(gae(held, known, part, gamma=0.9, lam=lam, last=exact)[:, :cut], expected)
+        expected = n_step(reward, known, whole, gamma=0.9, n=1)[:, :cut]
+        torch.testing.assert_close(n_step(held, known, part, gamma=0.9, n=1, last=exact)[:, :cut], expected)
+
+
+def test_a_cut_without_the_value_after_it_learns_the_wrong_choice() -> None:
+    """A choice of two tokens, after which the row is cut: a pays 0 and is worth .8 more, b pays .2 and costs .3."""
+    pays, worth, chance = row(0.0, 0.2).T, torch.tensor([0.8, -0.3], dtype=torch.float64), 0.4
+    mask, own = full(pays), torch.tensor([chance, 1 - chance], dtype=torch.float64)
+    value = ((pays[:, 0] + worth) * own).sum().expand(2, 1)
+    truth = chance * (1 - chance) * float(pays[0, 0] + worth[0] - pays[1, 0] - worth[1])
+    score = torch.tensor([1 - chance, -chance], dtype=torch.float64)  # ∂ log π / ∂ logit of a
+
+    def gradient(last: Tensor | None, advantage: object) -> float:
+        psi, _ = advantage(pays, mask, value, 1, Context(last_value=last))  # type: ignore[operator]
+        return float((own * score * psi[:, 0]).sum())
+
+    pieces = (*(Gae(lam=lam, whiten=False) for lam in (0.0, 0.5, 1.0)), TemporalDifference(), NStep(n=3))
+    for piece in (*pieces, ValueBaseline(), ActionValue()):
+        assert gradient(worth, piece) == pytest.approx(truth), piece
+        assert truth > 0 > gradient(None, piece), piece

@@ -76,7 +76,7 @@ def context_tokens(rollout, row):
 def test_a_single_turn_is_that_of_the_generator_to_the_bit(policy):
     encoded = prompt_tokens(encode_prompts(PROMPTS, policy.tokenizer))
     expected = LocalGenerator(policy).generate(encoded, 3, FREE, seed=1)
-    found = played(policy, once, n=3)
+    found = played(policy, once, n=3, deterministic=True)
     for name in ("prompt", "prompt_mask", "response", "mask", "logp", "terminated", "truncated", "version"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
     assert (found.ids, found.texts, found.group) == (expected.ids, expected.texts, expected.group)
@@ -360,6 +360,25 @@ def test_a_fault_is_drawn_again_and_then_leaves_its_prompt_without_a_score(polic
         played(script, environment, PROMPTS[:2], 1, sampling=LONG, generator=script.generator)
 
 
+def test_a_fault_in_a_task_group_is_a_fault(policy):
+    attempts = []
+
+    async def grouped(row, episode):
+        await episode.chat()
+        attempts.append(row)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_no_host(len(attempts)))
+        return 1.0
+
+    async def _no_host(attempt):
+        if attempt == 1:
+            raise Fault("no host")
+
+    rollout = played(policy, grouped, PROMPTS[:1], n=1)
+    assert len(attempts) == 2
+    assert rollout.outcome.tolist() == [1.0]
+
+
 def test_an_environment_that_takes_too_long_is_a_fault(policy):
     async def slow(row, episode):
         await episode.chat()
@@ -462,6 +481,10 @@ async def _other_keys(row, episode):
     await episode.chat({"role": "user", "text": "x"})
 
 
+async def _other_role(row, episode):
+    await episode.chat({"role": "usr", "content": "x"})
+
+
 async def _nothing_new(row, episode):
     await episode.chat()
     await episode.chat()
@@ -480,6 +503,7 @@ async def _both_at_once(row, episode):
         (_silent, "'a'"),
         (_assistant, "I am you"),
         (_other_keys, "text"),
+        (_other_role, "usr"),
         (_nothing_new, "chat"),
         (_both_at_once, "one turn"),
     ],

@@ -8,6 +8,7 @@ is row-wise, so it is additive over any split of a batch. The states of pieces a
 """
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 
@@ -106,7 +107,8 @@ def prepare(
     """
     if scored.turn is not None and bool((scored.mask[:, 1:] & ~scored.mask[:, :-1]).any()):
         raise TutelageError("A row has masked tokens between its turns; rows hold the tokens of the policy alone.")
-    context = Context(ids=scored.ids, max_length=max_length, score_norm=score_norm_bound(scored.logp), turn=scored.turn)
+    of_rows: dict[str, Any] = {"ids": scored.ids, "turn": scored.turn, "last_value": scored.last_value}
+    context = Context(**of_rows, max_length=max_length, score_norm=score_norm_bound(scored.logp))
     shaped, shaping = _shaped(recipe, scored, context, state.shaping)
     state = replace(state, shaping=shaping)
     metrics = _describe(scored, shaped, state)

@@ -92,6 +92,9 @@ class Critic:
     """Clip range of values around those at sampling time; None disables clipping."""
     warmup: int = 0
     """Initial steps that train only the critic."""
+    bootstrap: bool = False
+    """Whether the return of a completion cut at the limit of tokens or turns ends with the critic's value of the state
+    after its last token. By default the value after a cut is 0, as after an end; TRL and OpenRLHF do the same."""
 
     def __post_init__(self) -> None:
         if not (self.coef > 0 and (self.clip is None or self.clip > 0) and self.warmup >= 0):

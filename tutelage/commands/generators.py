@@ -122,7 +122,8 @@ def environment_of(settings: EpisodeSettings) -> "Environment | None":
 
     play = function_named(settings.environment) if settings.environment else play_with_tools
     name = settings.environment or "play_with_tools"
-    return Environment(play, load_tools(settings.tools), settings.turns, settings.environment_timeout, name)
+    limits = settings.turns, settings.environment_timeout
+    return Environment(play, load_tools(settings.tools), *limits, name, settings.deterministic)
 
 
 def playing(

@@ -119,7 +119,7 @@ class ValueBaseline:
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
-        returns = ret.returns_to_go(reward, mask, gamma=self.gamma)
+        returns = ret.returns_to_go(reward, mask, gamma=self.gamma, last=context.last_value)
         psi = torch.where(mask, returns - _required(value, self), 0.0)
         return (whitened(psi, mask) if self.whiten else psi), returns
 
@@ -170,7 +170,7 @@ class Gae:
                 ends = ret.turn_ends(ret.turn_index(context.turn, mask), mask)
                 column = lam[:, None] if isinstance(lam, torch.Tensor) else lam
                 gamma, lam = (torch.where(ends, rate, torch.ones_like(reward)) for rate in (gamma, column))
-            return ret.gae(reward, value, mask, gamma=gamma, lam=lam)
+            return ret.gae(reward, value, mask, gamma=gamma, lam=lam, last=context.last_value)
 
         psi = estimate(self.lam(mask) if isinstance(self.lam, LengthAdaptive) else self.lam)
         improvement = psi if self.value_lam is None else estimate(self.value_lam)
@@ -193,7 +193,7 @@ class TemporalDifference:
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         value = _required(value, self)
-        psi = ret.td_errors(reward, value, mask, gamma=self.gamma)
+        psi = ret.td_errors(reward, value, mask, gamma=self.gamma, last=context.last_value)
         target = torch.where(mask, psi + value, 0.0)
         return (whitened(psi, mask) if self.whiten else psi), target
 
@@ -216,7 +216,7 @@ class NStep:
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         value = _required(value, self)
-        target = ret.n_step(reward, value, mask, gamma=self.gamma, n=self.n)
+        target = ret.n_step(reward, value, mask, gamma=self.gamma, n=self.n, last=context.last_value)
         psi = torch.where(mask, target - value, 0.0)
         return (whitened(psi, mask) if self.whiten else psi), target
 
@@ -238,7 +238,9 @@ class ActionValue:
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
-        q = torch.where(mask, reward + self.gamma * ret.next_value(_required(value, self), mask), 0.0)
+        value = _required(value, self)
+        errors = ret.td_errors(reward, value, mask, gamma=self.gamma, last=context.last_value)
+        q = torch.where(mask, errors + value, 0.0)
         return q, q
 
 

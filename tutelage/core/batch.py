@@ -206,6 +206,7 @@ class ScoredRollout(Rollout):
     score: PerRow  # as returned by the reward
     ref_logp: PerToken  # of the reference, at the sampling temperature
     value: PerToken | None = None  # of the state before each token
+    last_value: PerRow | None = None  # of the state after the last token where the completion was cut, else 0
     importance: PerToken | None = None  # importance weight per token, if the sampler differs from the policy
 
 

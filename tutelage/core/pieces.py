@@ -85,6 +85,9 @@ class Context:
     """Float[B], the shaped score of the greedy completion to the row's prompt."""
     turn: Int[Tensor, "B R"] | None = None
     """Index of each token's turn; None if every row is a single turn."""
+    last_value: PerRow | None = None
+    """Float[B], the critic's value of the state after the last token where a completion was cut, 0 where it ended; None
+    if the return ends there."""
     is_greedy: bool = False
     """Whether the rows are greedy completions. A shaping transforms their scores like those of the rollout but excludes
     them from its statistics."""
@@ -99,6 +102,7 @@ class Context:
             score_norm=None if self.score_norm is None else self.score_norm[index],
             greedy=None if self.greedy is None else self.greedy[index],
             turn=None if self.turn is None else self.turn[index],
+            last_value=None if self.last_value is None else self.last_value[index],
         )
 
 

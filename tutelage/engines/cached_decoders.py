@@ -8,7 +8,6 @@ reread     no cache: each token reads its whole row again
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -23,7 +22,7 @@ from tutelage.core.rows import left_padded, positions, right_padded
 from tutelage.engines.interface import Decoder, PromptBatch
 from tutelage.engines.kv_cache import ignores_padding, preallocated
 from tutelage.engines.logprobs import Head
-from tutelage.engines.network import Backbone, cache_name, inner, precision, trunk
+from tutelage.engines.network import Backbone, cache_name, inner, precision, takes_positions, trunk
 from tutelage.engines.trials import decodes
 
 Form = Literal["padded", "aligned", "reread"]
@@ -101,7 +100,7 @@ class CachedDecoder:
         self.mask = pad(mask, (0, limit), value=True)
         self.filled = mask.shape[1]
         self.padded = padded
-        self.takes_positions = "position_ids" in signature(trunk(backbone.model).forward).parameters
+        self.takes_positions = takes_positions(trunk(backbone.model))
         self.cache: Any = None
         if padded:
             self.cache = preallocated(inner(backbone.model).config, self.filled + limit)

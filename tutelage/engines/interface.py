@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -11,7 +11,8 @@ from torch import Tensor
 from tutelage.base import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import RowList
-from tutelage.engines.logprobs import Head, ValueHead
+from tutelage.engines.lines import Lines
+from tutelage.engines.logprobs import Head, HeadKernels, ValueHead
 
 OnToken = Callable[[Int[Tensor, " B"]], None]
 """Callback for the tokens of every step."""
@@ -108,11 +109,16 @@ class Engine(Protocol):
 
     name: str
     head: Head
+    kernels: HeadKernels
 
     @property
     def is_exact(self) -> bool:
         """Whether `generate` and `score` give the same log-probabilities: up to rounding in float32, bit-identical in
         other dtypes."""
+
+    @property
+    def extends_exactly(self) -> bool:
+        """Whether `lines` and `score` give the same log-probabilities to the bit."""
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
         """Hidden states before each of the M completion tokens, row by row."""
@@ -147,6 +153,10 @@ class Engine(Protocol):
     def decoding(self, size: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
         """Context for decoding, inside which weights must not change. `size` is the size of the rollout, if some of its
         rows are scored with gradients next."""
+
+    def lines(self, longest: int) -> AbstractContextManager[Lines[Any, Any] | None]:
+        """Context with lines of up to `longest` tokens, inside which weights must not change; None if the model has a
+        state that cannot be kept and extended."""
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """Split a batch into parts, as row indices, of at most `tokens` tokens per forward pass."""

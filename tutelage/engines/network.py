@@ -138,6 +138,11 @@ def cache_name(module: nn.Module) -> str:
     return next((name for name in CACHE_NAMES if name in names), "past_key_values")
 
 
+def takes_positions(module: nn.Module) -> bool:
+    """Whether the forward pass of `module` takes the positions of tokens."""
+    return "position_ids" in inspect.signature(module.forward).parameters
+
+
 def end_ids_of(backbone: Backbone) -> tuple[int, ...]:
     """End tokens of a completion, from the tokenizer and the model's generation configuration."""
     settings = getattr(inner(backbone.model), "generation_config", None)

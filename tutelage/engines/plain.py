@@ -27,12 +27,14 @@ from tutelage.core.rows import (
     spread,
 )
 from tutelage.engines.cached_decoders import CachedDecoders, Form, form_of_decoding
+from tutelage.engines.cached_lines import CachedLines
 from tutelage.engines.interface import Decoders, OnToken, PromptTokens, Reference, RolloutSize
+from tutelage.engines.lines import Lines
 from tutelage.engines.logprobs import PLAIN_KERNELS, Head, HeadKernels, ValueHead, reference_divergence, token_scores
 from tutelage.engines.network import Backbone, attention_window, precision, run_trunk, trunk
 from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.sampling import sample
-from tutelage.engines.trials import agree, passes, tokens_of
+from tutelage.engines.trials import agree, extends, passes, tokens_of
 
 SAVED = 0.3
 """Share of the tokens of a padded batch that packing must save, since its attention computes all pairs."""
@@ -59,11 +61,17 @@ class PlainEngine:
         """Whether rows with shared prompts may be packed into one sequence with each prompt once."""
         self._packable: bool | None = None
         self._decoding_form: Form | None = None  # None before the trial
+        self._extends: dict[type, bool] = {}  # whether each kind of lines passed its trial
 
     @property
     def is_exact(self) -> bool:
         """See `Engine.is_exact`."""
         return self.dtype.itemsize >= 4
+
+    @property
+    def extends_exactly(self) -> bool:
+        """See `Engine.extends_exactly`. They agree up to rounding."""
+        return False
 
     def precision(self) -> AbstractContextManager[Any]:
         """The context of a forward pass: bfloat16 arithmetic over float32 weights, or nothing."""
@@ -202,6 +210,25 @@ class PlainEngine:
         if self._decoding_form is None:
             self._decoding_form = form_of_decoding(self.backbone, self.head)
         return CachedDecoders(self.backbone, head, self._decoding_form)
+
+    @contextmanager
+    def lines(self, longest: int) -> Iterator[Lines[Any, Any] | None]:
+        """See `Engine.lines`."""
+        with self.decoding() as decoders:
+            for lines in self._lines(decoders, longest):
+                if type(lines) not in self._extends:
+                    decoders.restore()  # to the weights of the forward pass
+                    self._extends[type(lines)] = extends(lines, self.backbone)
+                    lines.computed = 0
+                if self._extends[type(lines)]:
+                    yield lines
+                    return
+            yield None
+
+    def _lines(self, decoders: Decoders, longest: int) -> Iterator[Lines[Any, Any]]:
+        """The kinds of lines that may serve, fastest first, before their trial."""
+        if isinstance(decoders, CachedDecoders) and decoders.form == "padded" and CachedLines.supports(self.backbone):
+            yield CachedLines(decoders.backbone, decoders.head)
 
     def _pack(self, rows: Rows) -> PackedRows | None:
         """The packed rows; None if that saves too little or the attention does not support such masks."""

@@ -26,6 +26,7 @@ from tutelage.engines.interface import Decoder, Decoders, OnToken, PromptBatch, 
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
 from tutelage.engines.network import Backbone, about_context, context_of, inner, size_in
 from tutelage.engines.plans.token_budget import rows_at_once as rows_at_once_by_memory
+from tutelage.engines.plans.token_budget import tokens_kept
 from tutelage.engines.token_sampling import draw, row_seed, uniforms
 
 
@@ -54,7 +55,7 @@ def sample(
     limit = sampling.max_new_tokens
     check_room(prompts, limit, context_of(backbone.model), about_context(backbone.model))
     buffer = RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
-    at_once = rows_at_once or _rows_at_once(backbone, limit)
+    at_once = rows_at_once or lines_at_once(backbone, limit)[0]
     count, batches = 0, prompt_batches(prompts, n, at_once, mixed=decoders.mixes_lengths)
     with phase("generate", n * len(prompts.tokens)) as generating:
         for batch, lines in batches:
@@ -67,16 +68,16 @@ def sample(
     return rollout  # from the last batch, hence complete
 
 
-def _rows_at_once(backbone: Backbone, limit: int) -> int:
-    """The number of rows sampled at once; see `engines.plans.token_budget.rows_at_once`."""
+def lines_at_once(backbone: Backbone, limit: int) -> tuple[int, int]:
+    """Rows sampled at once, with `limit` tokens each, and tokens with keys and values that are kept at once; see
+    `engines.plans.token_budget`."""
     settings = inner(backbone.model).config.get_text_config()
-    return rows_at_once_by_memory(
-        available_memory(backbone.device),
-        layers=size_in(settings, "num_hidden_layers"),
-        hidden=size_in(settings, "hidden_size"),
-        limit=limit,
-        itemsize=backbone.dtype.itemsize,
-    )
+    layers, hidden = size_in(settings, "num_hidden_layers"), size_in(settings, "hidden_size")
+    free, itemsize = available_memory(backbone.device), backbone.dtype.itemsize
+    rows = rows_at_once_by_memory(free, layers=layers, hidden=hidden, limit=limit, itemsize=itemsize)
+    heads = size_in(settings, "num_attention_heads") or 1
+    width = (size_in(settings, "head_dim") or hidden // heads) * (size_in(settings, "num_key_value_heads") or heads)
+    return rows, tokens_kept(free, layers=layers, width=width, itemsize=itemsize)
 
 
 def check_room(prompts: PromptTokens, limit: int, context: int | None, place: str) -> None:

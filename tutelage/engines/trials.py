@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tutelage.base.errors import TutelageError
 from tutelage.engines.interface import Decoders, PromptBatch
+from tutelage.engines.lines import Lines
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone, head_of, inner, precision, run_trunk
 
@@ -139,3 +140,25 @@ def _decodes(decoders: Decoders, backbone: Backbone) -> bool:
     logits.append(decoder.step(rows[rest, start[rest] + 1]))
     places = ((line, start - 1), (line, start), (rest, start[rest] + 1))
     return all(agree(x, own[place]) for x, place in zip(logits, places, strict=True))
+
+
+def extends(lines: Lines[Any, Any], backbone: Backbone) -> bool:
+    """Whether `lines` give the logits of the model's own forward pass: two rows, read in pieces of several lengths
+    beside each other. No line remains."""
+    with without_dropout(backbone.model):
+        return passes(_extends, lines, backbone)
+
+
+def _extends(lines: Lines[Any, Any], backbone: Backbone) -> bool:
+    rows = tokens_of(backbone.model, torch.arange(2 * LONGEST).view(2, -1) * 7 + 3)
+    with precision(backbone.device, backbone.dtype):
+        own = backbone.model(input_ids=rows, use_cache=False).logits
+    tokens, ends = rows.tolist(), (LENGTHS, (LENGTHS[0] + 1, LONGEST - 1), (LENGTHS[1] + 1, LONGEST))
+    start, logits = (0, 0), list[Tensor]()
+    for end in ends:
+        logits.append(lines.extend({line: tokens[line][start[line] : end[line]] for line in (0, 1)}))
+        start = end
+    for line in (0, 1):
+        lines.drop(line)
+    index = torch.arange(2)
+    return all(agree(x, own[index, torch.tensor(end) - 1]) for x, end in zip(logits, ends, strict=True))

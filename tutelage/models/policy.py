@@ -52,6 +52,11 @@ class Policy(EngineModel):
         """Whether `generate` and `scores` give the same log-probabilities (see `Engine.is_exact`)."""
         return self.engine.is_exact
 
+    @property
+    def extends_exactly(self) -> bool:
+        """Whether turns of kept contexts have the log-probabilities of `scores` (see `Engine.extends_exactly`)."""
+        return self.engine.extends_exactly
+
     def outside_parameters(self) -> list[nn.Parameter]:
         """None."""
         return []

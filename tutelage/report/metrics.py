@@ -122,7 +122,19 @@ SCORES = (
         "Contexts of an episode: more than 1 if the chat template writes earlier turns in another way later.",
         "contexts",
     ),
-    Metric("tools/calls", "Calls of tools since the process began.", COUNT),
+    Metric(
+        "tokens/read",
+        "Tokens that the policy read or wrote in forward passes for the episodes of the step; a prompt of several "
+        "episodes counts once.",
+        TOKENS,
+    ),
+    Metric(
+        "tokens/reread",
+        "Of these, tokens of an episode's past that it had read before: 0 if keys and values are kept between turns. "
+        "More with `--deterministic`, or if they do not fit into memory or the model or engine cannot keep them.",
+        TOKENS,
+    ),
+    Metric("tools/calls", "Calls of tools in the step.", COUNT),
     Metric("tools/unknown", "Of these, calls of a tool that does not exist.", COUNT),
     Metric("tools/unreadable", "Calls whose arguments do not parse or fit.", COUNT),
     Metric("tools/timeouts", "Calls without a result in time.", COUNT),

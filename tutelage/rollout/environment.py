@@ -1,7 +1,7 @@
 """An environment, and the episodes that the policy plays with it.
 
-All episodes take their next turn together: when each of them waits for one or has ended, the turns can be sampled in
-one batch.
+Episodes wait for their next turn. They can be sampled in one batch when all of them wait for one or have ended (turn by
+turn), or each as it arrives.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import copy
 import inspect
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,13 @@ class Environment:
     turns: int = 16
     seconds: float = 120.0
     name: str = "environment"
+    deterministic: bool = False
+    """Whether all episodes take their next turn at once (see `player`)."""
+    counts: Counter[str] = field(default_factory=Counter, compare=False)
+    """Tokens of episodes that the policy read or wrote in forward passes ("read"), and of these the tokens of their
+    past that it had read before ("reread"), since the last `metrics`."""
+    reported: Counter[str] = field(default_factory=Counter, compare=False)
+    """Calls of tools up to the last `metrics`."""
 
     def offer(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """The prompts with the schemas of the tools in their first message.
@@ -60,12 +68,16 @@ class Environment:
         return [replace(p, messages=(replace(p.messages[0], tools=schemas), *p.messages[1:])) for p in prompts]
 
     def metrics(self) -> dict[str, float]:
-        """Calls of tools since the start: tools/calls, and of these tools/unknown, tools/unreadable, tools/timeouts,
-        tools/failures and tools/faults. Empty without tools."""
-        if not self.tools.schemas:
-            return {}
-        names = ("calls", "unknown", "unreadable", "timeouts", "failures", "faults")
-        return {f"tools/{name}": float(self.tools.calls[name]) for name in names}
+        """Counts since the last call: tokens/read and tokens/reread (see `counts`), unless a server samples, and with
+        tools tools/calls, and of these tools/unknown, tools/unreadable, tools/timeouts, tools/failures and
+        tools/faults."""
+        counts = {f"tokens/{name}": float(self.counts[name]) for name in ("read", "reread") if self.counts}
+        self.counts.clear()
+        if self.tools.schemas:
+            names = ("calls", "unknown", "unreadable", "timeouts", "failures", "faults")
+            counts |= {f"tools/{name}": float(self.tools.calls[name] - self.reported[name]) for name in names}
+            self.reported.update(self.tools.calls - self.reported)
+        return counts
 
 
 @dataclass
@@ -98,10 +110,12 @@ class Trace:
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """A turn that an episode waits for."""
+    """A turn that an episode waits for, after `tokens`, of which the first turn of its context read the first
+    `prompt`."""
 
     trace: Trace
     tokens: tuple[int, ...]
+    prompt: int
     room: int
     reply: Future[SampledCompletion]
 
@@ -161,22 +175,38 @@ class Episodes:
         self.environment, self.text, self.sampling = environment, text, sampling
         self.seed, self.context = seed, context
         self.faults: list[str] = []
-        self._arrivals: SimpleQueue[TurnRequest | BaseException | None] = SimpleQueue()
+        self._arrivals: SimpleQueue[TurnRequest | BaseException | Trace] = SimpleQueue()
 
     def rounds(self, episodes: int) -> Iterator[Sequence[TurnRequest]]:
         """The turns that all unfinished episodes wait for, until all have ended. Raises what an episode raised."""
         while episodes:
             waiting: list[TurnRequest] = []
             while len(waiting) < episodes:
-                arrival = self._arrivals.get()
-                if isinstance(arrival, BaseException):
-                    raise arrival
-                if arrival is None:
+                arrival = self.next()
+                if isinstance(arrival, Trace):
                     episodes -= 1
                 else:
                     waiting.append(arrival)
             if waiting:
                 yield waiting
+
+    def next(self) -> TurnRequest | Trace:
+        """The next turn that an episode waits for, or an episode that has ended. Raises what an episode raised."""
+        arrival = self._arrivals.get()
+        if isinstance(arrival, BaseException):
+            raise arrival
+        return arrival
+
+    def arrivals(self, *, wait: bool) -> Iterator[TurnRequest | Trace]:
+        """What has arrived since (see `next`), at least one with `wait`."""
+        if wait:
+            yield self.next()
+        while not self._arrivals.empty():
+            yield self.next()
+
+    def fail(self, error: BaseException) -> None:
+        """Make `next` raise an error."""
+        self._arrivals.put(error)
 
     async def play(self, trace: Trace) -> None:
         """Play an episode, again after a fault."""
@@ -184,7 +214,7 @@ class Episodes:
             while not await self._attempt(trace):
                 trace.contexts, trace.turns = [], []
                 trace.attempt += 1
-            self._arrivals.put(None)
+            self._arrivals.put(trace)
         except BaseException as error:  # also SystemExit and CancelledError: `rounds` waits for every episode
             self._arrivals.put(error)
 
@@ -230,7 +260,8 @@ class Episodes:
         if room < 1:
             raise Truncation("tokens")
         deadline.reschedule(None)
-        request = TurnRequest(trace, tuple(tokens), room, Future())
+        prompt = trace.contexts[-1].prompt if continues else len(tokens)
+        request = TurnRequest(trace, tuple(tokens), prompt, room, Future())
         request.reply.set_running_or_notify_cancel()  # it is answered even if `play` gives up waiting for it
         self._arrivals.put(request)
         completion = await asyncio.wrap_future(request.reply)
@@ -247,7 +278,10 @@ class Episodes:
 async def _played(environment: Environment, prompt: Prompt, episode: Episode) -> object:
     """What `play` returns; a plain function runs in a thread of its own."""
     if any(map(inspect.iscoroutinefunction, (environment.play, type(environment.play).__call__))):
-        return await environment.play(prompt.data, episode)
+        try:
+            return await environment.play(prompt.data, episode)
+        except BaseExceptionGroup as group:  # of a TaskGroup
+            raise _end_of(group) from None
 
     def play(blocking: BlockingEpisode) -> object:
         try:
@@ -260,6 +294,16 @@ async def _played(environment: Environment, prompt: Prompt, episode: Episode) ->
         return await asyncio.wrap_future(threaded(play, blocking).future)
     finally:
         blocking.close()
+
+
+def _end_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first limit or fault of a group that has nothing else; otherwise the group."""
+    ends, others = group.split((Truncation, Fault))
+    error: BaseException = group
+    if others is None and ends is not None:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+    return error
 
 
 def _number(value: object, environment: Environment) -> float:

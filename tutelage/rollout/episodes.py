@@ -53,7 +53,7 @@ class Episode:
         """The next turn of the policy after the messages `new`, each a `Message` or a mapping with role and content."""
         said = tuple(one if isinstance(one, Message) else message_of(one) for one in new)
         for one in said:
-            if one.role == "assistant" or not isinstance(one.content, str):
+            if one.role not in ("system", "user", "tool") or not isinstance(one.content, str):
                 raise TutelageError(f"chat takes messages of a system, a user or a tool with a text, not {one}.")
         if self.messages and self.messages[-1].role == "assistant" and not said:
             raise TutelageError("chat() needs a message after a turn of the policy.")

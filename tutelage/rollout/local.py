@@ -1,6 +1,7 @@
 """Generators for a policy in this process, and a wrapper that keeps weights current."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 
@@ -10,9 +11,13 @@ from torch import Tensor
 from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.engines.interface import PromptTokens
-from tutelage.engines.sampling import answers
+from tutelage.engines.sampling import answers, lines_at_once
 from tutelage.models.policy import Policy
+from tutelage.rollout.continuous_batch import ContinuousBatch
 from tutelage.rollout.generator import Generator
+
+ENDLESS = 1 << 40
+"""Tokens of a context without a limit."""
 
 
 class LocalGenerator:
@@ -43,6 +48,20 @@ class LocalGenerator:
             texts=tuple(answers(self.policy, rollout, sampling.stop)),
             version=torch.full_like(rollout.response, self.version),
         )
+
+    @contextmanager
+    def continuous(
+        self, sampling: config.Sampling, *, seed: int, longest: int | None
+    ) -> Iterator[ContinuousBatch | None]:
+        """Context for turns of episodes that are sampled as they arrive, with contexts of up to `longest` tokens; None
+        if the engine cannot extend a context (see `Engine.lines`)."""
+        policy = self.policy
+        with policy.engine.lines(longest or ENDLESS) as lines:
+            if lines is None:
+                yield None
+                return
+            rows, room = lines_at_once(policy.backbone, sampling.max_new_tokens)
+            yield ContinuousBatch(policy, lines, sampling, seed, rows=rows, room=room, version=self.version)
 
 
 class CurrentGenerator:

@@ -1,11 +1,18 @@
-"""Rollouts of episodes: a generator that plays each with an environment, turn by turn.
+"""Rollouts of episodes: a generator that plays each with an environment.
 
-A row depends on the seed, its prompt and its number alone, as those of other generators do.
+A row depends on the seed, its prompt and its number alone, as those of other generators do. There are three schedules:
+
+    continuous     a policy in this process samples a turn as soon as it arrives, beside those in progress
+    concurrent     servers are asked for a turn as soon as it arrives, and batch turns themselves
+    turn by turn   all unfinished episodes take their next turn in one batch: no result depends on the time of tools
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import chain, groupby
 
 import torch
@@ -13,14 +20,17 @@ import torch
 from tutelage.base import config
 from tutelage.base.concurrency import awaited
 from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Branches, Rollout
 from tutelage.core.rows import EncodedRow, collate, right_padded
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.records import Messages, Prompt
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.sampling import TextVocabulary
+from tutelage.rollout.continuous_batch import ContinuousBatch
 from tutelage.rollout.environment import REDRAWS, Environment, Episodes, EpisodeText, Trace, TurnRequest
 from tutelage.rollout.generator import Generator, RolloutError, SampledCompletion, assemble
+from tutelage.rollout.local import LocalGenerator
 
 LOST = 0.1
 """Share of prompts that may be left out of a rollout for faults."""
@@ -69,14 +79,92 @@ class Player:
         table = Episodes(self.environment, self.text, sampling, seed, min(contexts, default=None))
         first = dict(zip(prompts.ids, prompts.tokens, strict=True))
         playing = [awaited(table.play(trace)) for trace in traces]
+        sample = partial(self._sample, first=first, n=n, sampling=sampling, seed=seed)
         try:
-            for requests in table.rounds(len(traces)):
-                self._sample(requests, first, n, sampling, seed)
+            with self._continuous(sampling, seed, table.context) as batch:
+                if batch is not None:
+                    self._play_freely(table, len(traces), batch, first)
+                elif self._width:
+                    self._ask_freely(table, len(traces), n, sample)
+                else:
+                    for requests in table.rounds(len(traces)):
+                        sample(requests)
         finally:
             for call in playing:
                 call.stop()
         _check_faults(traces, table.faults)
         return self._rollout(prompts, n, traces)
+
+    def _continuous(
+        self, sampling: config.Sampling, seed: int, longest: int | None
+    ) -> AbstractContextManager[ContinuousBatch | None]:
+        """The context of a batch that turns may join as they arrive; None for the schedule turn by turn."""
+        if self.environment.deterministic or not isinstance(self.generator, LocalGenerator):
+            return nullcontext()
+        return self.generator.continuous(sampling, seed=seed, longest=longest)
+
+    def _play_freely(
+        self, table: Episodes, episodes: int, batch: ContinuousBatch, first: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        """Sample turns as they arrive, together with those in progress."""
+        self._device = batch.policy.device
+        with phase("generate", episodes) as generating:
+            left = episodes
+            while left:
+                for arrival in table.arrivals(wait=batch.is_idle):
+                    if isinstance(arrival, Trace):
+                        batch.forget(arrival)
+                        left -= 1
+                    elif _is_plain(arrival, first):
+                        batch.add(arrival, arrival.trace.prompt.id, arrival.trace.number)
+                    else:
+                        batch.add(arrival, arrival.trace.name, 0)
+                generating.advance(episodes - left)
+                if not batch.is_idle:
+                    batch.step()
+        self.environment.counts.update(read=batch.lines.computed, reread=batch.reread)
+
+    def _ask_freely(self, table: Episodes, episodes: int, n: int, sample: Callable[[list[TurnRequest]], None]) -> None:
+        """Request turns from servers as they arrive, the first turns of a prompt together."""
+
+        def ask(requests: list[TurnRequest]) -> None:
+            try:
+                sample(requests)
+            except BaseException as error:
+                table.fail(error)
+
+        begun, first = set[int](), defaultdict[str, list[TurnRequest]](list)
+        waits_for = Counter(dict.fromkeys(self.prompts, n))
+        pool = ThreadPoolExecutor(max(1, self._width), thread_name_prefix="turns")
+        try:
+            while episodes:
+                arrival = table.next()
+                trace = arrival if isinstance(arrival, Trace) else arrival.trace
+                episodes -= isinstance(arrival, Trace)
+                requests = [] if isinstance(arrival, Trace) else [arrival]
+                name = trace.prompt.id
+                if id(trace) not in begun:
+                    begun.add(id(trace))
+                    waits_for[name] -= 1
+                    first[name] += requests
+                    requests = [] if waits_for[name] else first.pop(name)
+                if requests:
+                    pool.submit(ask, requests)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def _width(self) -> int:
+        """Requests that the generator serves at once; 0 if it takes one batch at a time."""
+        return 0 if self.environment.deterministic else int(getattr(self.generator, "width", 0))
+
+    def _count(self, requests: Sequence[TurnRequest], written: Sequence[int]) -> None:
+        """Count the tokens of turns that read their whole context, of first turns of a prompt once, and wrote so many
+        tokens, of which nothing read the last."""
+        later = [one for one in requests if one.trace.turns]
+        read = [*{one.tokens for one in requests if not one.trace.turns}, *(one.tokens for one in later)]
+        past = [len(one.trace.contexts[-1].tokens) - 1 for one in later if one.prompt < len(one.tokens)]
+        self.environment.counts.update(read=sum(map(len, read)) + sum(written) - len(written), reread=sum(past))
 
     def _sample(
         self,
@@ -88,11 +176,7 @@ class Player:
     ) -> None:
         """Sample the turns of some episodes. First turns of all samples of a prompt are those that the generator gives
         it without an environment."""
-        plain = Counter(
-            one.trace.prompt.id
-            for one in requests
-            if one.tokens == first[one.trace.prompt.id] and not (one.trace.turns or one.trace.attempt)
-        )
+        plain = Counter(one.trace.prompt.id for one in requests if _is_plain(one, first))
         whole = [name for name, count in plain.items() if count == n]
         grouped = sorted(
             (one for one in requests if one.trace.prompt.id in whole),
@@ -113,6 +197,8 @@ class Player:
         rollout = self.generator.generate(batch, n, sampling, seed=seed)
         self._device = rollout.response.device
         lengths = rollout.mask.sum(1).tolist()
+        if isinstance(self.generator, LocalGenerator):
+            self._count(requests, lengths)
         versions = [None] * len(requests) if rollout.version is None else rollout.version.tolist()
         tokens, logp = rollout.response.tolist(), rollout.logp.tolist()
         columns = (lengths, tokens, logp, rollout.terminated.tolist(), rollout.texts, versions)
@@ -159,6 +245,12 @@ class Player:
             transcripts=tuple(_transcript(trace) for trace in traces),
             branches=None if single else Branches(read, marks, torch.tensor(episode)),
         ).to(self._device)
+
+
+def _is_plain(request: TurnRequest, first: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a turn is the first after a prompt alone, as of a completion without an environment."""
+    trace = request.trace
+    return request.tokens == first[trace.prompt.id] and not (trace.turns or trace.attempt)
 
 
 def _check_faults(traces: Sequence[Trace], faults: Sequence[str]) -> None:

@@ -3,9 +3,12 @@ command with an environment and with tools."""
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
+import tiny
 import torch
+from compilers import needs_compiler
 from tiers import long_except
 from tiny_training import EpisodeWorld, gradients_of, policy_of, recipe_of
 
@@ -179,16 +182,16 @@ def files(tmp_path):
     return tmp_path
 
 
-def improved(tiny_model, files, out, **settings):
-    return tt.improve(
-        model=tt.Model(tiny_model("qwen3"), device="cpu"),
+def improved(tiny_model, files, out, call=tt.improve, **settings):
+    return call(
         prompts=str(files / "prompts.jsonl"),
         recipe="rloo",
         out=files / out,
         batch_size=2,
         sampling={"max_new_tokens": 4, "stop": ["a", "e", "i", " ", "t"]},
         quiet=True,
-        **{"steps": 4, "turns": 2, "environment": play} | settings,
+        **{"model": tt.Model(tiny_model("qwen3"), device="cpu"), "steps": 4, "turns": 2, "environment": play}
+        | settings,
     )
 
 
@@ -259,24 +262,16 @@ def test_evaluation_plays_the_episodes_of_training(tiny_model, files):
     assert "environment" in result.summary["win_rate"]
 
 
-def test_a_run_with_an_environment_resumes_to_the_same_bits(tiny_model, files):
-    improved(tiny_model, files, "whole", checkpoints={"every": 2})
-    with tt.prepare_improve(
-        model=tt.Model(tiny_model("qwen3"), device="cpu"),
-        prompts=str(files / "prompts.jsonl"),
-        environment=play,
-        recipe="rloo",
-        out=files / "halves",
-        batch_size=2,
-        sampling={"max_new_tokens": 4, "stop": ["a", "e", "i", " ", "t"]},
-        quiet=True,
-        steps=4,
-        turns=2,
-        checkpoints={"every": 2},
-    ) as training:
+@pytest.mark.parametrize("sizes", [{}, pytest.param(tiny.MIXED, marks=needs_compiler)])
+def test_a_run_with_an_environment_resumes_to_the_same_bits(tiny_model, files, sizes):
+    """Turn by turn on any engine, and in any order on the compiled step of the CPU engine."""
+    model = tt.Model(tiny_model("qwen3", **sizes), device="cpu", engine="cpu" if sizes else "plain")
+    settings = {"model": model, "checkpoints": {"every": 2}, "deterministic": not sizes}
+    improved(tiny_model, files, "whole", **settings)
+    with improved(tiny_model, files, "halves", call=tt.prepare_improve, **settings) as training:
         for _ in zip(range(3), training, strict=False):
             pass
-    improved(tiny_model, files, "halves", checkpoints={"every": 2}, resume=True)
+    improved(tiny_model, files, "halves", **settings, resume=True)
     one, other = (
         [json.loads(line) for line in (files / name / "metrics.jsonl").read_text().splitlines()]
         for name in ("whole", "halves")
@@ -287,3 +282,24 @@ def test_a_run_with_an_environment_resumes_to_the_same_bits(tiny_model, files):
             k: v for k, v in b.items() if not k.startswith(timed)
         }
     assert max(row["turns/mean"] for row in one) > 1
+
+
+def test_the_value_after_a_cut_is_that_of_the_state_after_the_last_token(tiny_model):
+    policy = policy_of(tiny_model("qwen3"))
+    recipe = recipe_of("critic.bootstrap=true", NO_SHAPING, name="ppo")
+    world = EpisodeWorld(policy, recipe, chat)
+    torch.nn.init.normal_(world.critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(5))
+    scored, _ = score_rollout(world.setup(), world.collected().answers)
+    assert scored.truncated.any()
+    assert scored.terminated.any()
+    for row in range(len(scored)):
+        *_, (tokens, _) = contexts_of(scored, row)
+        with torch.no_grad():
+            hidden = policy.model(input_ids=torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1]
+            after = float(world.critic.head(hidden[0, -1]))
+        assert float(scored.last_value[row]) == pytest.approx(after * float(scored.truncated[row]), abs=1e-5)
+    batch, _, _ = prepare(recipe, scored, initial_state(recipe), max_length=world.settings.longest)
+    none, _, _ = prepare(recipe, replace(scored, last_value=None), initial_state(recipe))
+    last = scored.mask.sum(1) - 1
+    difference = (batch.target - none.target)[torch.arange(len(scored)), last]
+    torch.testing.assert_close(difference, scored.last_value)

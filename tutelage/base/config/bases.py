@@ -209,6 +209,10 @@ class EpisodeSettings:
     """Most turns of an episode, each of up to --sampling.max-new-tokens tokens."""
     environment_timeout: float = field(default=120.0, metadata=LATER)
     """Seconds that an environment may take between two turns before the episode is played again."""
+    deterministic: bool = field(default=False, metadata=LATER)
+    """Take each turn in all episodes at once, so that no result depends on the time that tools take. By default a turn
+    is sampled as soon as its tools are done, beside those of other episodes: faster, and with some engines the rounding
+    depends on that time."""
 
     @property
     def has_episodes(self) -> bool:
@@ -220,10 +224,12 @@ class EpisodeSettings:
         at_least(self, turns=1, environment_timeout=0.001)
         if self.has_episodes:
             return
-        for name in ("turns", "environment_timeout"):
+        for name in ("turns", "environment_timeout", "deterministic"):
             if getattr(self, name) != getattr(EpisodeSettings, name):
                 flag = name.replace("_", "-")
-                raise TutelageError(f"--{flag} limits episodes with --environment or --tools; it has no other effect.")
+                raise TutelageError(
+                    f"--{flag} is about episodes with --environment or --tools; it has no other effect."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,6 +129,8 @@ def _machines(given: ExportSettings) -> Settings:
 
 def _advantage(recipe: Recipe) -> Settings:
     name = "algo.advantage.estimator"
+    if recipe.critic is not None and recipe.critic.bootstrap:
+        raise no_counterpart(recipe, "critic.bootstrap", NAME)
     match recipe.advantage:
         case Gae(lam=float(lam), gamma=gamma, value_lam=None, whiten=True):
             return {name: "gae", "algo.advantage.lambd": lam, "algo.advantage.gamma": gamma}

@@ -108,6 +108,8 @@ def verl(recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_mod
 
 
 def _advantage(recipe: Recipe) -> Settings:
+    if recipe.critic is not None and recipe.critic.bootstrap:
+        raise no_counterpart(recipe, "critic.bootstrap", NAME)
     match recipe.advantage:
         case Gae(lam=float(lam), gamma=gamma, value_lam=None, whiten=True):
             return {"algorithm.adv_estimator": "gae", "algorithm.lam": lam, "algorithm.gamma": gamma}

@@ -175,6 +175,7 @@ def _rollout_settings(
         budget,
         settings.seed,
         turns=settings.turns if settings.has_episodes else 1,
+        continuous=settings.has_episodes and not (settings.deterministic or settings.rollouts),
         mismatch=settings.mismatched_by,
         mismatch_cap=settings.mismatch_cap,
         staleness=settings.staleness,

@@ -25,16 +25,18 @@ from tutelage.engines.cpu.allocator import (
     release_freed_memory,
 )
 from tutelage.engines.cpu.capabilities import Capabilities
-from tutelage.engines.cpu.decoders import CpuDecoders
+from tutelage.engines.cpu.decoders import CpuDecoders, NativeDecoder, decoder_class
 from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.forward_pass import differentiable_twice
 from tutelage.engines.cpu.fused import fuse, keep_states_in_float32
 from tutelage.engines.cpu.head import KERNELS, differentiable_linear
 from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.cpu.native.build import multiplies_bf16
+from tutelage.engines.cpu.native_lines import NativeLines
 from tutelage.engines.cpu.states import states_at_end, states_before
 from tutelage.engines.cpu.weight_gradients import Gradients, total_norm
 from tutelage.engines.interface import Decoders, RolloutSize
+from tutelage.engines.lines import Lines
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine
@@ -81,8 +83,14 @@ class CpuEngine(PlainEngine):
         into memory."""
         return super().is_exact or (self._fits and self._decodes_as_it_scores())
 
+    @property
+    def extends_exactly(self) -> bool:
+        """See `Engine.extends_exactly`. True if the lines are those of the compiled step, and it is bit-identical to
+        the layers."""
+        return self._fits and self._extends.get(NativeLines, True) and self._decodes_as_it_scores()
+
     def _decodes_as_it_scores(self) -> bool:
-        """Whether decoding and scoring both run in bfloat16 on the compiled kernels."""
+        """Whether decoding and scoring both run on the compiled kernels, and are bit-identical."""
         if self._exact or self.head.weight is None:
             return False
         return self._capabilities.decodes_as_it_scores(self.precision())
@@ -179,6 +187,15 @@ class CpuEngine(PlainEngine):
             decoders = CpuDecoders(self.backbone, self._capabilities, weights, self.cached_decoders)
             self._capabilities.try_decoders(decoders, self.backbone)
             yield replace(decoders, cache=cache)
+
+    def _lines(self, decoders: Decoders, longest: int) -> Iterator[Lines[Any, Any]]:
+        """See `PlainEngine._lines`. On the compiled step, or as the reference engine."""
+        assert isinstance(decoders, CpuDecoders)
+        weights, capabilities = decoders.weights, self._capabilities
+        native = decoder_class(capabilities, weights.own_head, longest) is NativeDecoder and weights.fits
+        if native and capabilities.compiled_step_agrees:
+            yield NativeLines(decoders)
+        yield from super()._lines(decoders.cached(), longest)
 
     def _cache_for(self, size: RolloutSize) -> ActivationCache | None:
         """The emptied activation cache; None if the model does not support it or its activations would not fit."""

@@ -63,11 +63,11 @@ class CpuDecoders:
         weights = self.weights
         selected = decoder_class(self.capabilities, weights.own_head, batch.longest + limit)
         if selected is CachedDecoder:
-            return self._cached().decoder(batch, limit)
+            return self.cached().decoder(batch, limit)
         kind = SharedDecoder if selected is SharedDecoder or not weights.fits else NativeDecoder
         return kind(self, batch, limit)
 
-    def _cached(self) -> CachedDecoders:
+    def cached(self) -> CachedDecoders:
         """Decoders of the reference engine, after their trial, on the decoding layout if it agrees."""
         cached = self.cached_decoders(self.weights.own_head)
         if not self.capabilities.lays_out:
@@ -171,8 +171,11 @@ class NativeDecoder(SharedDecoder):
 
     packed = True
 
-    def __init__(self, decoders: CpuDecoders, batch: PromptBatch, limit: int) -> None:
+    def __init__(
+        self, decoders: CpuDecoders, batch: PromptBatch, limit: int, kv_cache: PromptCache | None = None
+    ) -> None:
         super().__init__(decoders, batch, limit)
+        self.kv_cache = kv_cache or self.kv_cache
         self.native: NativeStep | None = None
         self.head, cache = self.weights.own_head, decoders.cache
         self.recording = None if cache is None else cache.recording(batch, limit)
@@ -211,11 +214,28 @@ class NativeDecoder(SharedDecoder):
         """Read the prompts with the layers' original weights, since `FusedLayer` supports no other layout."""
         self.weights.restore()
 
-    def _reading(self, prompts: PromptPass) -> AbstractContextManager[None]:
+    def _reading(self, prompts: PromptPass | None) -> AbstractContextManager[None]:
         """See `SharedDecoder._reading`. In bfloat16 the layers use the panels of the step."""
         panels = self._laid_out().panels if self.backbone.dtype == torch.bfloat16 else {}
-        recording = None if self.recording is None else self.recording.of_pass(prompts)
+        recording = None if self.recording is None or prompts is None else self.recording.of_pass(prompts)
         return forward_pass(panels=panels, activations=recording)
+
+    def compiled(self) -> "NativeDecoder":
+        """This decoder with its compiled step, for keys and values that are in its cache already."""
+        self._compiled()
+        return self
+
+    def read(
+        self,
+        tokens: Int[Tensor, " N"],
+        positions: Int[Tensor, " N"],
+        index: Int[Tensor, " n"],
+        attending: AbstractContextManager[None],
+    ) -> Float[Tensor, "n d"]:
+        """The last hidden states, at `index`, of a forward pass over further tokens with another attention."""
+        self._prepare()
+        with self.capabilities.selecting(index) as places, attending, self._reading(None):
+            return self._states(tokens[None], positions[None])[0, places]
 
     def _laid_out(self) -> NativeWeights:
         """The weights of the compiled step, laid out on first use."""
@@ -234,7 +254,12 @@ class NativeDecoder(SharedDecoder):
 
 def joint_step(decoders: Sequence[NativeDecoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
     """`NativeDecoder.step` for several decoders, reading the weights once."""
+    return list(joint_logits(decoders, tokens).split([len(own) for own in tokens]))
+
+
+def joint_logits(decoders: Sequence[NativeDecoder], tokens: Sequence[Int[Tensor, " _"]]) -> Float[Tensor, "n V"]:
+    """The logits of `joint_step`, one decoder after another."""
     positions = [decoder.kv_cache.open() for decoder in decoders]
     steps = [decoder.native for decoder in decoders if decoder.native is not None]
     states = joint_states(steps, torch.cat(list(tokens)), torch.cat(positions))
-    return list(decoders[0].head.logits(states).split([len(own) for own in tokens]))
+    return decoders[0].head.logits(states)

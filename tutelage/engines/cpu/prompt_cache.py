@@ -27,6 +27,8 @@ Rows = Float[Tensor, "*outer _ _"]
 """Keys or values, as tokens [..., T, w] or as rows [..., R, n]."""
 Token = Float[Tensor, "*outer _"]
 """Keys or values of one token [..., w]."""
+Tokens = Float[Tensor, "T K _"]
+"""Keys or values of several tokens of one completion."""
 BLOCK = LANES
 """Tokens per row of `BlockLayout`."""
 MOVE_WHEN = 0.75
@@ -41,6 +43,7 @@ class LayerEntry:
 
     prompt: tuple[Float[Tensor, "P K Q n"], Float[Tensor, "P K Q m"]]  # zeros after a prompt's end
     answer: tuple[Float[Tensor, "P K G R n"], Float[Tensor, "P K G R m"]]
+    widths: tuple[int, int]  # of a head of keys and of values, without padding
 
 
 class PromptCache:
@@ -154,6 +157,42 @@ class PromptCache:
         spread = x.new_zeros(self.slots, *x.shape[1:])
         return spread.index_copy_(0, self.place, x).view(shape)
 
+    # Lines of their own -----------------------------------------------------------------------------------------------
+
+    def line(self, prompt: int, limit: int) -> "PromptCache":
+        """The cache of a single completion of a prompt that was read, whose keys and values both caches share."""
+        length = int(self.lengths[prompt])
+        own = PromptCache([length], [1], limit, dtype=self.dtype, device=self.device, packed=self.packed)
+        for layer, entry in self.layers.items():
+            keys, values = (x[prompt : prompt + 1, :, : self._rows(length)] for x in entry.prompt)
+            sizes = (keys.shape[-1], values.shape[-1])
+            answer = own._memory(keys, (1, keys.shape[1], 1), own.room, sizes)
+            own.layers[layer] = LayerEntry((keys, values), answer, entry.widths)
+        return own
+
+    def tokens(self, layer: nn.Module) -> tuple[Float[Tensor, "S K w"], Float[Tensor, "S K v"]]:
+        """Keys and values of the prompt and of the completion so far, in a cache of one completion."""
+        entry = self.layers[layer]
+        before = self.layout.unpack(*entry.prompt, int(self.lengths[0]), entry.widths[0])
+        after = self.layout.unpack(*entry.answer, self.written, entry.widths[0])
+        key, value = (torch.cat([x[0], y[0, :, 0]], 1).transpose(0, 1) for x, y in zip(before, after, strict=True))
+        return key, value
+
+    def put(self, layer: nn.Module, key: Float[Tensor, "T K w"], value: Float[Tensor, "T K v"]) -> None:
+        """Store the next T tokens of the completion, in a cache of one completion with room for them (`reserve`)."""
+        keys, values = (x[0, :, 0] for x in self.layers[layer].answer)
+        self.layout.fill(keys, values, self.written, key, value)
+
+    def reserve(self, count: int) -> int:
+        """Make room for further tokens of each completion. Returns their number so far."""
+        room = self.room
+        while room < self.written + count:
+            room = self._whole_rows(min(2 * room, self.limit))
+        if room > self.room:
+            self.room = room
+            self._move(torch.arange(self.slots, device=self.device), self.width, None)
+        return self.written
+
     # Room -------------------------------------------------------------------------------------------------------------
 
     def _allocated(self, key: Tensor, value: Tensor) -> LayerEntry:
@@ -161,7 +200,9 @@ class PromptCache:
         sizes = (self.layout.numbers(key.shape[-1]), self.layout.numbers(value.shape[-1]))
         of_prompts, of_answers = (self.prompts, len(key)), (self.prompts, len(key), self.width)
         return LayerEntry(
-            self._memory(key, of_prompts, self.longest, sizes), self._memory(key, of_answers, self.room, sizes)
+            self._memory(key, of_prompts, self.longest, sizes),
+            self._memory(key, of_answers, self.room, sizes),
+            (key.shape[-1], value.shape[-1]),
         )
 
     def _memory(
@@ -184,10 +225,7 @@ class PromptCache:
 
     def open(self) -> Int[Tensor, " n"]:
         """Reserve space for one more token of each completion. Returns the position of that token in each line."""
-        if self.written == self.room:
-            self.room = self._whole_rows(min(2 * self.room, self.limit))
-            self._move(torch.arange(self.slots, device=self.device), self.width, None)
-        self.written += 1
+        self.written = self.reserve(1) + 1
         return self.lengths[self.place // self.width] + self.written - 1
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
@@ -257,6 +295,11 @@ class TokenLayout:
         keys.select(-2, token).copy_(key)
         values.select(-2, token).copy_(value)
 
+    def fill(self, keys: Rows, values: Rows, start: int, key: Tokens, value: Tokens) -> None:
+        """Store several tokens of one completion, from number `start` on."""
+        keys.narrow(-2, start, len(key)).copy_(key.transpose(0, 1))
+        values.narrow(-2, start, len(value)).copy_(value.transpose(0, 1))
+
     def unpack(self, keys: Rows, values: Rows, tokens: int, width: int) -> tuple[Rows, Rows]:
         """The first `tokens` keys and values, token by token, for heads of this width."""
         return keys.narrow(-2, 0, tokens), values.narrow(-2, 0, tokens)
@@ -294,6 +337,14 @@ class BlockLayout(TokenLayout):
         of_keys[..., row, :, place, :] = pad(key, padding).unflatten(-1, (-1, self.together))
         group, member = divmod(place, self.together)
         of_values[..., row, group, :, member] = pad(value, padding)
+
+    def fill(self, keys: Rows, values: Rows, start: int, key: Tokens, value: Tokens) -> None:
+        """See `TokenLayout.fill`."""
+        token, padding = torch.arange(start, start + len(key), device=key.device), (0, -key.shape[-1] % BLOCK)
+        row, place = token // BLOCK, token % BLOCK
+        of_keys, of_values = self._blocks(keys, values)
+        of_keys[:, row, :, place] = pad(key, padding).unflatten(-1, (-1, self.together))
+        of_values[:, row, place // self.together, :, place % self.together] = pad(value, padding)
 
     def unpack(self, keys: Rows, values: Rows, tokens: int, width: int) -> tuple[Rows, Rows]:
         """See `TokenLayout.unpack`."""

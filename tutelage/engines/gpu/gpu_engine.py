@@ -38,7 +38,8 @@ from tutelage.engines.gpu.transformer import (
     network_of,
 )
 from tutelage.engines.gpu.trial import agreeing_form
-from tutelage.engines.interface import OnToken, PromptTokens, Reference
+from tutelage.engines.interface import Decoders, OnToken, PromptTokens, Reference
+from tutelage.engines.lines import Lines
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, about_context, attention_window, context_of, inner, trunk
 from tutelage.engines.packing import PackedRows, pack
@@ -170,6 +171,10 @@ class GpuEngine(PlainEngine):
         return super().split(batch, tokens)
 
     # Sampling ---------------------------------------------------------------------------------------------------------
+
+    def _lines(self, decoders: Decoders, longest: int) -> Iterator[Lines[Any, Any]]:
+        """See `PlainEngine._lines`. None: the slots of the captured graph start together."""
+        return iter(())
 
     def generate(
         self,

@@ -121,3 +121,9 @@ def rows_at_once(free: float, *, layers: int, hidden: int, limit: int, itemsize:
     no grouped queries. `limit` is the longest completion in tokens."""
     available = min(KV_BYTES, free / 4)
     return int(min(max(available / (2 * layers * hidden * itemsize * limit), FEWEST_ROWS), MOST_ROWS))
+
+
+def tokens_kept(free: float, *, layers: int, width: int, itemsize: int) -> int:
+    """Tokens whose keys and values are kept between the turns of episodes: a quarter of the free memory, since buffers
+    grow by doubling. `width` is that of all heads of keys."""
+    return max(1, int(free / 4 / (2 * max(1, layers) * max(1, width) * itemsize)))

@@ -44,6 +44,11 @@ class ServerGenerator:
         """The shortest context of a server in tokens; None if unreported."""
         return min((one.context for one in self.fleet.live if one.context is not None), default=None)
 
+    @property
+    def width(self) -> int:
+        """Requests that the servers take at once; `generate` may be called by as many threads."""
+        return self.fleet.width
+
     @phase("hand over weights")
     def sync(self, version: int) -> None:
         """Make the servers load the policy's weights as version `version`, and test each server on them.

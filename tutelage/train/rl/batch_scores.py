@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tutelage.algorithms.recipe import critic_loss, needs_divergence, needs_entropy
 from tutelage.base.errors import TutelageError
@@ -63,6 +64,28 @@ def value_rows(policy: PolicyModel, critic: CriticModel, rows: Rows, budget: Bud
         return value
 
     return budget.spend(compute)
+
+
+def last_values(policy: PolicyModel, critic: CriticModel, rollout: Rollout, budget: Budget) -> Tensor:
+    """Value of the state after the last token of each truncated row, 0 for the others. Float[B]
+
+    It is the value before a further token, whatever that is.
+    """
+    last = torch.zeros(len(rollout), device=rollout.mask.device)
+    cut = rollout.truncated & rollout.mask.any(1)
+    if not cut.any():
+        return last
+    rows = rollout.rows(cut)
+    contexts = rows.contexts if rows.branches is None else rows.branches.last(len(rows))
+    count = contexts.mask.sum(1, keepdim=True)
+    longer = Rows(
+        prompt=contexts.prompt,
+        prompt_mask=contexts.prompt_mask,
+        response=pad(contexts.response, (0, 1)).scatter(1, count, contexts.prompt[:, -1:]),
+        mask=pad(contexts.mask, (0, 1)).scatter(1, count, value=True),
+    )
+    last[cut] = value_rows(policy, critic, longer, budget).gather(1, count).squeeze(1).to(last)
+    return last
 
 
 def staleness_metrics(rollout: Rollout, version: int) -> dict[str, float]:

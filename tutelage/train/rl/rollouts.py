@@ -20,6 +20,7 @@ from tutelage.rewards.reward import Completions, Reward, reward_name
 from tutelage.rewards.scores import breakdown_of
 from tutelage.rollout.generator import EncodedPrompt, Generator, concatenate, prompt_tokens
 from tutelage.train.rl.batch_scores import (
+    last_values,
     mismatch_metrics,
     score_rows,
     share_truncated,
@@ -296,7 +297,9 @@ def score_rollout(setup: Setup, answers: ScoredCompletions) -> tuple[ScoredRollo
     if mismatch == "truncated":
         importance = truncated_importance(rollout.logp, logp, rollout.mask, settings.mismatch_cap)
         metrics["sampler/truncated"] = share_truncated(importance, rollout.mask, settings.mismatch_cap)
-    scored = answers.scored()
+    scored, last = answers.scored(), None
+    if critic is not None and setup.recipe.critic is not None and setup.recipe.critic.bootstrap:
+        last = last_values(policy, critic, rollout, budget)
     if settings.teacher is not None:
         scored = replace(scored, ref_logp=settings.teacher(rollout))
     elif settings.reference:
@@ -305,4 +308,4 @@ def score_rollout(setup: Setup, answers: ScoredCompletions) -> tuple[ScoredRollo
         logged = breakdown_of(other, answers.completions).total
         metrics |= {} if logged.isnan().all() else {name: float(logged.nanmean())}
     metrics["entropy"] = -float(masked_mean(logp, rollout.mask & rollout.drawn[:, None]))
-    return replace(scored, logp=logp, value=value, importance=importance), metrics
+    return replace(scored, logp=logp, value=value, last_value=last, importance=importance), metrics

@@ -22,6 +22,7 @@ class PolicyModel(Protocol):
     For rows with M response tokens in total, a vocabulary of V tokens and states of size d:
 
     is_exact    whether sampling and `scores` give a token the same log-probability
+    extends_exactly  whether sampling from a kept context (see `engines.lines`) gives the bits of `scores`
     states      the hidden state before each response token, row by row. Float[M, d]
     logits      the logits at these states over the temperature, differentiable twice. Float[M, V]
     scores      log-probabilities of all tokens and further requested scores; `value_head` maps states to values [M, 1]
@@ -37,6 +38,10 @@ class PolicyModel(Protocol):
 
     @property
     def is_exact(self) -> bool: ...
+
+    @property
+    def extends_exactly(self) -> bool:
+        return False
 
     @property
     def vocabulary(self) -> int: ...
@@ -103,6 +108,8 @@ class RolloutSettings:
     seed: int
     turns: int = 1
     """Most turns of an episode, each of up to `sampling.max_new_tokens` tokens."""
+    continuous: bool = False
+    """Whether the turns of episodes are sampled as they arrive, from kept contexts (see `rollout.continuous_batch`)."""
     mismatch: Mismatch | None = None
     """Correction for the mismatch of sampler and trainer. None skips the measurement: the sampler is the policy, and
     old log-probabilities are recomputed if the policy is not exact."""
@@ -148,7 +155,16 @@ class Setup:
 
     @property
     def handles_mismatch(self) -> Mismatch | None:
-        """Correction for the sampler's log-probabilities, the same on all ranks."""
-        if self.settings.mismatch is not None or self.policy.dtype.itemsize >= 4:
-            return self.settings.mismatch
-        return "recompute" if self.settings.budget.ranks.any(not self.is_exact) else None
+        """Correction for the sampler's log-probabilities, the same on all ranks.
+
+        Turns of a kept context have the bits of the trainer on an engine that promises them. Those that read their
+        whole context again have another order of summation, which matters in bfloat16.
+        """
+        settings, half = self.settings, self.policy.dtype.itemsize < 4
+        if settings.mismatch is not None or not (half or settings.continuous):
+            return settings.mismatch
+        if settings.continuous:
+            same = self.policy.extends_exactly
+        else:
+            same = self.is_exact and settings.turns == 1
+        return "recompute" if settings.budget.ranks.any(not same) else None

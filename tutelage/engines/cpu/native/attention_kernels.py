@@ -13,8 +13,8 @@ from tutelage.engines.cpu.native.structs import PackedSequence
 from tutelage.engines.packing import Layout
 
 Queries = Float[Tensor, "N H w"]
-Keys = Float[Tensor, "N K w"]
-"""Keys or values."""
+Keys = Float[Tensor, "S K w"]
+"""Keys or values of the N tokens with queries and, in `forward`, of tokens that have none."""
 Operands = tuple[Queries, Keys, Keys]
 """Queries, keys and values."""
 ACCUMULATORS = 4
