@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
 
@@ -17,14 +18,23 @@ RANKS = "ranks"
 PEOPLE = "people_growth.json"
 """The file with the growth of what people wait for."""
 SERVED, ACCEPTED, SURVEYED = "a question served", "a vote accepted", "a survey"
-LABELS = {"items": "items of a study", "votes": "votes on an item", "raters": "raters at once"}
+EPISODES = "episodes_growth.json"
+"""The file with the growth of rollouts of episodes."""
+KEPT, AGAIN = "a rollout with kept contexts", "a rollout turn by turn"
+LABELS = {
+    "turns": "turns of an episode",
+    "items": "items of a study",
+    "votes": "votes on an item",
+    "raters": "raters at once",
+}
 EXPECTED: dict[str, dict[str, float]] = {
     "items": {SERVED: 0.0, ACCEPTED: 0.0, SURVEYED: 1.0},
     "votes": {SERVED: 0.0, ACCEPTED: 0.0, SURVEYED: 0.0},
     "raters": {SERVED: 0.0, ACCEPTED: 0.0},
+    "turns": {KEPT: 1.0, AGAIN: 1.0},
 }
 """The exponent of the work of each measure: a question and a vote concern one item whatever the study, and a survey
-reads each item once, with sums of its votes."""
+reads each item once, with sums of its votes. Episodes have as many new tokens as turns."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +78,9 @@ class Curve:
 
 
 def curves(folder: Path) -> list[Curve]:
-    """All curves of a machine: training, people, ranks."""
-    return [*_of_jobs(folder), *_of_people(folder / PEOPLE), *_of_ranks(folder / "ranks.json")]
+    """All curves of a machine: training, episodes, people, ranks."""
+    points = (folder / name for name in (EPISODES, PEOPLE))
+    return [*_of_jobs(folder), *chain.from_iterable(map(_of_points, points)), *_of_ranks(folder / "ranks.json")]
 
 
 def _of_jobs(folder: Path) -> Iterator[Curve]:
@@ -93,7 +104,7 @@ def _of_jobs(folder: Path) -> Iterator[Curve]:
         )
 
 
-def _of_people(file: Path) -> Iterator[Curve]:
+def _of_points(file: Path) -> Iterator[Curve]:
     told = json.loads(file.read_text())["axes"] if file.is_file() else {}
     for axis, points in told.items():
         values = tuple(point["value"] for point in points)

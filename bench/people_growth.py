@@ -9,7 +9,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import median
 
@@ -67,20 +67,27 @@ POINTS: dict[str, Callable[[int], dict[str, float]]] = {
 
 def main() -> None:
     """Measure the axes that were asked for, all without names, and keep what is known of the others."""
+    parser = argparse.ArgumentParser(prog="python -m bench.people_growth", description=__doc__)
+    parser.add_argument("axes", nargs="*", metavar="AXIS", choices=[*VALUES, []], help=", ".join(VALUES))
+    asked = parser.parse_args().axes or VALUES
+    write_points(PEOPLE, {axis: VALUES[axis] for axis in asked}, POINTS)
+
+
+def write_points(
+    name: str, values: Mapping[str, Sequence[int]], points: Mapping[str, Callable[[int], dict[str, float]]]
+) -> None:
+    """Measure the points of some axes, keep what a file of this machine has of others, and write the tables anew."""
     from bench.charts import draw_growth
     from bench.machine import name_of
     from bench.processes import revision
     from bench.table import write_table
 
-    parser = argparse.ArgumentParser(prog="python -m bench.people_growth", description=__doc__)
-    parser.add_argument("axes", nargs="*", metavar="AXIS", choices=[*VALUES, []], help=", ".join(VALUES))
-    asked = parser.parse_args()
-    file = machine_folder(name_of("cpu")) / PEOPLE
+    file = machine_folder(name_of("cpu")) / name
     known = json.loads(file.read_text())["axes"] if file.is_file() else {}
-    for axis in asked.axes or VALUES:
+    for axis in values:
         known[axis] = []
-        for value in VALUES[axis]:
-            known[axis].append({"value": value, "seconds": POINTS[axis](value)})
+        for value in values[axis]:
+            known[axis].append({"value": value, "seconds": points[axis](value)})
             shown = ", ".join(f"{what} {s * 1e3:.2f} ms" for what, s in known[axis][-1]["seconds"].items())
             print(f"{value:,} {LABELS[axis]}: {shown}", flush=True)
     told = {"date": datetime.now(UTC).date().isoformat(), "revision": revision(), "axes": known}

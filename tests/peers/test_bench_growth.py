@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import episodes_growth
 from bench.charts import chart, draw_growth
 from bench.curves import ACCEPTED, EXPECTED, SERVED, SURVEYED, Curve, curves
 from bench.exponents import exponent, exponents
@@ -130,6 +131,6 @@ def test_a_peer_that_was_measured_at_other_values_is_left_out(tmp_path: Path) ->
 
 
 def test_people_are_measured_in_every_way_that_has_an_expected_exponent() -> None:
-    assert EXPECTED.keys() == VALUES.keys()
+    assert EXPECTED.keys() == {*VALUES, *episodes_growth.VALUES}
     assert study_point(12, 2, times=4).keys() == EXPECTED["items"].keys() == EXPECTED["votes"].keys()
     assert raters_point(2, seconds=1.5).keys() == EXPECTED["raters"].keys()

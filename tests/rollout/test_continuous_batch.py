@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,7 @@ from tutelage.models.policy import Policy
 from tutelage.rollout import local
 from tutelage.rollout.continuous_batch import ContinuousBatch
 from tutelage.rollout.environment import Environment
-from tutelage.rollout.generator import encode_prompts, prompt_tokens
+from tutelage.rollout.generator import RolloutError, encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player
 from tutelage.tools.tool import Fault
@@ -182,3 +183,56 @@ def test_a_stop_string_ends_a_turn(policy):
     assert_same(rollout, other, bits=False)
     assert rollout.texts == other.texts
     assert rollout.terminated.any()
+
+
+class Served:
+    """A generator of several requests at once, as servers are; `asked` are the ids of each."""
+
+    width, context = 3, None
+
+    def __init__(self, policy):
+        self.inner, self.asked, self.turn = LocalGenerator(policy), [], threading.Lock()
+
+    def generate(self, prompts, n, sampling, **settings):
+        with self.turn:
+            self.asked.append((prompts.ids, n))
+            return self.inner.generate(prompts, n, sampling, **settings)
+
+
+def served(policy, play, n=4, **settings):
+    generator, environment = Served(policy), Environment(play, **settings)
+    player = Player(generator, environment, {p.id: p for p in PROMPTS}, policy, policy.context)
+    encoded = prompt_tokens(encode_prompts(PROMPTS, policy.tokenizer))
+    return player.generate(encoded, n, SAMPLING, seed=1), generator, environment
+
+
+def test_servers_are_asked_for_turns_as_they_arrive(policy):
+    rollout, generator, environment = served(policy, sleeping(3, 0.02))
+    other, slow, _ = served(policy, sleeping(3, 0.0), deterministic=True)
+    assert_same(rollout, other, bits=False)
+    assert sorted(generator.asked[:4]) == [((p.id,), 4) for p in PROMPTS]
+    assert len(generator.asked) > len(slow.asked)
+    assert environment.metrics() == {}
+
+
+def test_an_attempt_that_fails_before_its_first_turn_does_not_hold_up_its_siblings(policy):
+    attempts = []
+
+    async def unlucky(row, episode):
+        attempts.append(row)
+        if len(attempts) == 1:
+            raise Fault("no host")
+        return float(len((await episode.chat()).content))
+
+    rollout, _, _ = served(policy, unlucky, n=2)
+    assert len(attempts) == len(rollout) + 1
+    assert not rollout.outcome.isnan().any()
+
+
+def test_what_a_server_refuses_ends_the_rollout(policy, monkeypatch):
+    def refuse(*inputs, **settings):
+        raise RolloutError("no server is left")
+
+    monkeypatch.setattr(Served, "generate", refuse)
+    with pytest.raises(RolloutError, match="no server"):
+        served(policy, sleeping(2, 0.0))

@@ -3,6 +3,7 @@ command with an environment and with tools."""
 
 import copy
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ import tutelage as tt
 from tutelage.algorithms.recipe import prepare
 from tutelage.algorithms.recipe_state import initial_state
 from tutelage.base.errors import TutelageError
+from tutelage.tools.tool import Fault
 from tutelage.train.rl.rollouts import score_rollout
 from tutelage.train.rl.update import minibatch_step
 
@@ -303,3 +305,23 @@ def test_the_value_after_a_cut_is_that_of_the_state_after_the_last_token(tiny_mo
     last = scored.mask.sum(1) - 1
     difference = (batch.target - none.target)[torch.arange(len(scored)), last]
     torch.testing.assert_close(difference, scored.last_value)
+
+
+def test_a_prompt_whose_greedy_episode_is_lost_to_faults_leaves_the_step(tiny_model):
+    policy = policy_of(tiny_model("qwen3"))
+    world = EpisodeWorld(policy, recipe_of("penalty=none", NO_SHAPING, name="remax"), None, batch=4, steps=1)
+    unlucky, played = world.order(0)[1].prompt.messages, []
+
+    async def chat_until_greedy(row, episode):
+        prompt = episode.messages
+        answer = await episode.chat()
+        played.append(prompt)
+        if prompt == unlucky and played.count(unlucky) > world.recipe.samples:
+            raise Fault("no host for the greedy episode")
+        return float(len(answer.content))
+
+    world.generator.environment = replace(world.generator.environment, play=chat_until_greedy)
+    step = next(world.train())
+    assert len(step.sample.ids) == 3 * world.recipe.samples
+    assert world.order(0)[1].prompt.id not in step.sample.ids
+    assert all(math.isfinite(step.metrics[name]) for name in ("advantage/mean", "policy/objective"))

@@ -12,7 +12,7 @@ from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import EncodedPrompt, Generator, RolloutError
 from tutelage.train.learner import Learner, Step, seed_step
 from tutelage.train.rl.natural_gradient import natural_update
-from tutelage.train.rl.rollouts import ScoredCompletions, collect, greedy_completions, score_rollout
+from tutelage.train.rl.rollouts import ScoredCompletions, collect, greedy_completions, score_rollout, without_lost
 from tutelage.train.rl.setup import CriticModel, PolicyModel, RolloutSettings, Setup
 from tutelage.train.rl.update import first_minibatch, gradient_update
 
@@ -63,6 +63,7 @@ def improve(
         with phase("score"):
             scored, scoring = score_rollout(setup, answers)
         greedy = greedy_completions(generator, answers, recipe, settings, reward)
+        answers, scored, greedy = without_lost(answers, scored, greedy)
         batch, state, prepared = prepare(recipe, scored, state, greedy=greedy, max_length=settings.longest)
         with phase("update"):
             result = update(setup, batch, state)

@@ -252,17 +252,33 @@ def _joined(parts: Sequence[ScoredCompletions], wanted: int) -> ScoredCompletion
 def greedy_completions(
     generator: Generator, answers: ScoredCompletions, recipe: Recipe, settings: RolloutSettings, reward: Reward
 ) -> ScoredRollout | None:
-    """Scored greedy completion of each prompt, for recipes with a greedy baseline."""
+    """Scored greedy completion of each prompt, for recipes with a greedy baseline; without a score after faults (see
+    `without_lost`)."""
     if not needs_greedy(recipe):
         return None
     likeliest = replace(settings.sampling, temperature=0.0)
     greedy = complete(generator, answers.prompts, 1, likeliest, reward, seed=settings.seed)
-    if not greedy.has_scores.all():
+    unscored = ~greedy.has_scores
+    if (unscored & ~_is_lost(greedy.rollout)).any() or unscored.all():
         raise TutelageError(
             f"{_source(greedy, reward)} does not apply to a greedy completion (it has no score), which recipe "
             f"{recipe.name} compares with: use a recipe without a greedy baseline, or return a number."
         )
     return greedy.scored()
+
+
+def without_lost(
+    answers: ScoredCompletions, scored: ScoredRollout, greedy: ScoredRollout | None
+) -> tuple[ScoredCompletions, ScoredRollout, ScoredRollout | None]:
+    """The prompts whose greedy episode has an outcome."""
+    if greedy is None or not (lost := _is_lost(greedy)).any():
+        return answers, scored, greedy
+    return answers.only(~lost), scored.rows((~lost).repeat_interleave(scored.group)), greedy.rows(~lost)
+
+
+def _is_lost(rollout: Rollout) -> Tensor:
+    """Episodes without an outcome. Bool[B]"""
+    return torch.zeros_like(rollout.terminated) if rollout.outcome is None else rollout.outcome.isnan()
 
 
 def score_references(
