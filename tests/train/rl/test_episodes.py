@@ -4,12 +4,16 @@ command with an environment and with tools."""
 import copy
 import json
 import math
+import random
+import signal
+import time
 from dataclasses import replace
 
 import pytest
 import tiny
 import torch
 from compilers import needs_compiler
+from forked import python
 from tiers import long_except
 from tiny_training import EpisodeWorld, gradients_of, policy_of, recipe_of
 
@@ -325,3 +329,56 @@ def test_a_prompt_whose_greedy_episode_is_lost_to_faults_leaves_the_step(tiny_mo
     assert len(step.sample.ids) == 3 * world.recipe.samples
     assert world.order(0)[1].prompt.id not in step.sample.ids
     assert all(math.isfinite(step.metrics[name]) for name in ("advantage/mean", "policy/objective"))
+
+
+SLEEPY = """
+import asyncio, random
+
+async def play(row, episode):
+    answer = await episode.chat()
+    await asyncio.sleep(random.random() / 20)
+    answer = await episode.chat({"role": "user", "content": str(row["answer"])})
+    return float(len(answer.content))
+"""
+
+
+@pytest.mark.parametrize("moments", [2, pytest.param(50, marks=pytest.mark.long)])
+def test_a_run_that_is_killed_at_any_moment_resumes_to_the_same_bits(tiny_model, files, monkeypatch, moments):
+    """In a tool, while a turn waits, while a checkpoint is written: by SIGKILL, in the schedule turn by turn."""
+    monkeypatch.chdir(files)
+    (files / "sleepy.py").write_text(SLEEPY)
+    steps, draws = 3 * moments, random.Random(moments)
+    words = ["improve", "--model.path", tiny_model("qwen3"), "--model.device", "cpu", "--prompts", "prompts.jsonl"]
+    words += ["--environment", "sleepy:play", "--deterministic", "--recipe", "rloo", "--batch-size", "2", "--quiet"]
+    words += ["--sampling.max-new-tokens", "4", "--sampling.stop", "a", "e", "i", "t", "--steps", str(steps)]
+    words += ["--checkpoints.every", "1", "--checkpoints.keep", "2"]
+    code = "import sys; sys.path.insert(0, '.'); from tutelage.commands.line import main; sys.exit(main(sys.argv[1:]))"
+    whole = python(code, *words, "--out", "whole")
+    assert whole.communicate(300)[1] == ""
+    metrics, killed = files / "parts" / "metrics.jsonl", 0
+    while True:
+        started = (files / "parts" / "config.json").is_file()
+        part = python(code, *words, "--out", "parts", *(["--resume"] if started else []))
+        before = len(metrics.read_text().splitlines()) if metrics.is_file() else 0
+        while part.poll() is None and killed < moments:
+            if metrics.is_file() and len(metrics.read_text().splitlines()) > before:
+                time.sleep(0.3 * draws.random())
+                part.kill()
+                killed += 1
+                break
+            time.sleep(0.005)
+        error = part.communicate(300)[1]
+        if part.returncode == 0:
+            break
+        assert part.returncode == -signal.SIGKILL, error
+    assert killed == moments
+    one, other = (
+        [json.loads(line) for line in (files / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("whole", "parts")
+    )
+    timed = ("seconds", "tokens_per_second", "elapsed")
+    assert [{k: v for k, v in row.items() if not k.startswith(timed)} for row in one] == [
+        {k: v for k, v in row.items() if not k.startswith(timed)} for row in other
+    ]
+    weights = [(files / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert weights[0] == weights[1]
