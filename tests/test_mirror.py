@@ -76,6 +76,7 @@ SUBJECTS = {
     "people/web/pages/test_members.py": "owners, reviewers and their sessions: two pages, and what others show them",
     "people/web/test_access.py": "every route with every role",
     "people/web/test_fuzz.py": "requests that no page sends, to every route as every role",
+    "rollout/serving/test_fuzz.py": "requests that no client should send, to every route",
     "people/web/test_every_surface.py": "an operation of a study on the command line, as a form and in the API",
     "people/web/test_headers_and_files.py": "what every answer of the site carries",
     "people/web/test_openid_provider.py": "sign-in at an OpenID provider, which needs an extra",

@@ -190,6 +190,8 @@ def prepare_reward(**settings: Unpack[_Reward]) -> AbstractContextManager[Traini
 class _Improve(TypedDict, total=False):
     environment: str | Path
     tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
+    agent: str | Path
+    agent_processes: int
     turns: int
     environment_timeout: float
     deterministic: bool
@@ -432,6 +434,8 @@ def raters(**settings: Unpack[_Raters]) -> RatersResult: ...
 class _Evaluate(TypedDict, total=False):
     environment: str | Path
     tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
+    agent: str | Path
+    agent_processes: int
     turns: int
     environment_timeout: float
     deterministic: bool

@@ -43,7 +43,9 @@ ELSEWHERE = (
     Elsewhere("evaluate .*--tasks .*", "commands/evaluate/test_harness.py", "it needs lm-eval"),
     Elsewhere("evaluate .*--reward-bench .*", "commands/evaluate/test_reward_benchmark.py", "it needs a benchmark"),
     Elsewhere("compare .*", "commands/compare/test_run.py", "it needs runs of several recipes and seeds"),
-    Elsewhere("improve .*(--environment|--tools) .*", "train/rl/test_episodes.py", "it needs functions and a template"),
+    Elsewhere(
+        "improve .*(--environment|--tools|--agent) .*", "train/rl/test_episodes.py", "it needs functions and a template"
+    ),
     Elsewhere(".*--seeds .*", "commands/compare/test_run.py", "it trains several times"),
     Elsewhere("push .* --public", "commands/test_push.py", "it writes to a hub"),
     Elsewhere(".*(--rollouts|--teacher) http.*", "commands/test_generators.py", "it asks a server"),

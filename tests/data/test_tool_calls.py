@@ -7,31 +7,32 @@ from call_templates import BARE, END, HEAD, LISTED, NAMED, SCHEMA, TAGGED, TURN,
 from test_chat_tokens import MISTRAL, byte_level
 
 from tutelage.base.errors import TutelageError
+from tutelage.data import tool_calls
 from tutelage.data.chat_template import render_prompt, render_turns
 from tutelage.data.chat_tokens import encode, encode_next
 from tutelage.data.records import Message, ToolCall
-from tutelage.data.tool_calls import bare_calls, call_reader, listed_calls, tagged_calls, turn_of
+from tutelage.data.tool_calls import CallForm, bare_calls, call_form, listed_calls, tagged_calls, turn_of
 
 ASKED = Message("user", "How far?", tools=(SCHEMA,))
 CALL = ToolCall("lookup", '{"x": [1, "</i>"]}')
 
 
 @pytest.mark.parametrize(
-    ("template", "reader"),
-    [(TAGGED, tagged_calls), (BARE, bare_calls), (LISTED, listed_calls), (NAMED, listed_calls)],
+    ("template", "form"),
+    [(TAGGED, tool_calls.TAGGED), (BARE, tool_calls.BARE), (LISTED, tool_calls.LISTED), (NAMED, tool_calls.LISTED)],
     ids=["tagged", "bare", "listed", "named"],
 )
-def test_what_a_template_writes_of_a_call_is_read_as_that_call(template: str, reader: object) -> None:
+def test_what_a_template_writes_of_a_call_is_read_as_that_call(template: str, form: CallForm) -> None:
     tokenizer = byte_level(template)
-    assert call_reader(SCHEMA, tokenizer) is reader
+    assert call_form(tokenizer) is form
     prompt = render_prompt((ASKED,), tokenizer)
     answer = Message("assistant", "" if template == BARE else "I look.", calls=(CALL,))
     written = render_turns((ASKED, answer), tokenizer, add_generation_prompt=False)
-    turn = turn_of(written.removeprefix(prompt).removesuffix("<|im_end|>\n"), call_reader(SCHEMA, tokenizer))
+    turn = turn_of(written.removeprefix(prompt).removesuffix("<|im_end|>\n"), form.read)
     assert turn.problem == ""
     assert turn.message.content == answer.content
     assert [(call.name, json.loads(call.arguments)) for call in turn.message.calls] == [("lookup", {"x": [1, "</i>"]})]
-    plain = turn_of("Six miles.", call_reader(SCHEMA, tokenizer))
+    plain = turn_of("Six miles.", form.read)
     assert (plain.message, plain.problem) == (Message("assistant", "Six miles."), "")
 
 
@@ -62,6 +63,11 @@ def test_every_call_has_an_id_that_templates_allow() -> None:
     assert second.id == "AbCdEf123"
 
 
+def test_a_list_within_tags_is_several_calls() -> None:
+    content, calls = tagged_calls('Well. <tool_call>[{"name": "f", "arguments": {}}, {"name": "g"}]</tool_call>')
+    assert (content, [call.name for call in calls]) == ("Well.", ["f", "g"])
+
+
 def test_a_json_answer_without_a_name_is_no_call() -> None:
     assert bare_calls('{"answer": 6}') == ('{"answer": 6}', ())
 
@@ -69,7 +75,7 @@ def test_a_json_answer_without_a_name_is_no_call() -> None:
 @pytest.mark.parametrize("template", [f"{TURN}{END}", f"{HEAD}{TURN}{END}", TAGGED.replace("tool_call>", "call>")])
 def test_a_template_that_hides_tools_or_calls_or_writes_them_otherwise_is_refused(template: str) -> None:
     with pytest.raises(TutelageError, match="chat template"):
-        call_reader(SCHEMA, byte_level(template))
+        call_form(byte_level(template))
 
 
 def test_tokens_between_turns_are_those_of_the_template_and_no_text_makes_a_special_token() -> None:

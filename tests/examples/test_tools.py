@@ -9,7 +9,7 @@ import example_files
 import pytest
 
 from tutelage.data.records import Message, ToolCall
-from tutelage.data.tool_calls import call_reader, tagged_calls
+from tutelage.data.tool_calls import TAGGED, call_form
 from tutelage.tools.tool import Toolbox, tool_of
 
 
@@ -36,7 +36,7 @@ def test_its_template_writes_calls_in_a_form_that_is_read(example: ModuleType, t
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(example.new_model(["3 figs"], tmp_path))
-    assert call_reader(tool_of(example.price).schema, tokenizer) is tagged_calls
+    assert call_form(tokenizer) is TAGGED
 
 
 def test_its_environment_pays_for_a_right_answer_alone(example: ModuleType) -> None:

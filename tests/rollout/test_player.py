@@ -231,11 +231,12 @@ def test_tools_are_called_until_a_turn_has_no_call(policy):
 def test_a_turn_has_the_text_of_its_completion_and_the_opening_of_the_template(policy):
     thinking = TAGGED.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
     script = Script(policy, thinking, [])
-    text = EpisodeText(script, Toolbox([tool_of(far)]))
+    tools = Toolbox([tool_of(far)])
+    text, (prompt,) = EpisodeText(script, tools), Environment(play_with_tools, tools).offer(PROMPTS[:1])
 
     def turn(sampled, own):
         ids = script.tokenizer.encode(sampled, add_special_tokens=False)
-        return text.turn(SampledCompletion((*ids, *script.end_ids), (), True, own), PROMPTS[0].messages).message
+        return text.turn(SampledCompletion((*ids, *script.end_ids), (), True, own), prompt.messages).message
 
     assert turn("hm</think>Six. STOP", "<think>\nhm</think>Six.").content == "<think>\nhm</think>Six."
     message = turn(f"hm</think>I look.{called('Ayr')}", "")

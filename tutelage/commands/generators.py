@@ -116,14 +116,22 @@ def environment_of(settings: EpisodeSettings) -> "Environment | None":
     if not settings.has_episodes:
         return None
     from tutelage.base.functions import function_named  # imported here: other runs need neither tools nor a player
+    from tutelage.rollout.agent import AgentProgram
     from tutelage.rollout.environment import Environment
+    from tutelage.rollout.environment_class import EnvironmentClass
     from tutelage.rollout.episodes import play_with_tools
     from tutelage.tools.builtin import load_tools
 
+    tools, turns, seconds = load_tools(settings.tools), settings.turns, settings.environment_timeout
+    if settings.agent:
+        program = AgentProgram(settings.agent)
+        return Environment(program, tools, turns, seconds, settings.agent, settings.agent_processes)
     play = function_named(settings.environment) if settings.environment else play_with_tools
+    if isinstance(play, type) and callable(getattr(play, "reset", None)):
+        play = EnvironmentClass(play, tools)
+        tools = play.tools
     name = settings.environment or "play_with_tools"
-    limits = settings.turns, settings.environment_timeout
-    return Environment(play, load_tools(settings.tools), *limits, name, settings.deterministic)
+    return Environment(play, tools, turns, seconds, name, deterministic=settings.deterministic)
 
 
 def playing(

@@ -5,7 +5,7 @@ Tokenizers are duck-typed (transformers' interface); nothing here imports transf
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Protocol
@@ -49,13 +49,14 @@ OPEN, CLOSE, END = "\ufdd0", "\ufdd1", "\ufdd2"
 @dataclass(frozen=True)
 class Facts:
     """`start`: the tokens before every text, () or the start token. `control`: the ids of all added tokens except
-    white space. `special`: matches the spelling of every special token, and our own marks. `leads`: whether the
-    tokenizer prepends a space to texts without one. `restores`: whether texts with the same tokens are the same in
-    Unicode's composed form, since it restores rare characters."""
+    white space. `special`: matches the spelling of every special token, and our own marks. `special_tokens`: the
+    spelling of special tokens by id. `leads`: whether the tokenizer prepends a space to texts without one. `restores`:
+    whether texts with the same tokens are the same in Unicode's composed form, since it restores rare characters."""
 
     start: tuple[int, ...]
     control: frozenset[int]
     special: re.Pattern[str]
+    special_tokens: Mapping[int, str]
     leads: bool
     restores: bool
 
@@ -78,9 +79,17 @@ def _facts(tokenizer: Tokenizer, size: int, bos: int | None) -> Facts:
         start=tuple(first) if first and first[0] == bos else (),
         control=frozenset(id for id, token in added.items() if not token.content.isspace()),
         special=re.compile("|".join(map(re.escape, longest_first))),
+        special_tokens={id: token.content for id, token in added.items() if token.special},
         leads=encode_text("a", tokenizer) == encode_text(" a", tokenizer),
         restores=_composed(_decoded(encode_text(_RARE, tokenizer), tokenizer)) == _composed(_RARE),
     )
+
+
+def decode_text(tokens: Sequence[int], tokenizer: Tokenizer, marks: Collection[str] = ()) -> str:
+    """Text of tokens without special tokens, except those of `marks`."""
+    special = facts(tokenizer).special_tokens if marks else {}
+    kept = [token for token in tokens if special.get(token, "") in ("", *marks)]
+    return tokenizer.decode(kept, skip_special_tokens=not marks, clean_up_tokenization_spaces=False)
 
 
 def _decoded(tokens: list[int], tokenizer: Tokenizer) -> str:
@@ -152,12 +161,21 @@ class TextStream:
     """Decodes tokens piece by piece, up to the first stop string.
 
     The pieces concatenate to the text of the whole completion: with `strips` and the `opening` of the chat template,
-    that of `engines.sampling.text_of`. White space at the end and a possible prefix of a stop string are held back
-    until they are known to belong to the text.
+    that of `engines.sampling.text_of`. Special tokens are left out, except those of `marks`. White
+    space at the end and a possible prefix of a stop string are held back until they are known to belong to the text.
     """
 
-    def __init__(self, tokenizer: Any, stop: Sequence[str] = (), *, strips: bool = False, opening: str = "") -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        stop: Sequence[str] = (),
+        *,
+        strips: bool = False,
+        opening: str = "",
+        marks: Collection[str] = (),
+    ) -> None:
         self.tokenizer, self.stop, self.strips, self.opening = tokenizer, tuple(stop), strips, opening
+        self.marks = marks
         self.tokens: list[int] = []
         self.found: str | None = None
         """Stop string that ended the text."""
@@ -201,7 +219,7 @@ class TextStream:
         """Text that no further token can remove."""
         if self.found is not None:
             return self._stripped(self._text.partition(self.found)[0])
-        held = max((_overlap(self._text, stop) for stop in self.stop), default=0)
+        held = max((overlap(self._text, stop) for stop in self.stop), default=0)
         return self._stripped(self._text[: len(self._text) - held])
 
     def _stripped(self, text: str) -> str:
@@ -214,11 +232,10 @@ class TextStream:
         return piece
 
     def _decoded(self, tokens: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+        return decode_text(tokens, self.tokenizer, self.marks)
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """Length of the longest proper prefix of `stop` that is a suffix of `text`."""
     sizes = range(min(len(stop) - 1, len(text)), 0, -1)
     return next((size for size in sizes if text.endswith(stop[:size])), 0)

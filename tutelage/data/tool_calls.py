@@ -1,22 +1,25 @@
 """Calls of tools in sampled text, in the form in which a chat template writes them.
 
 tagged     <tool_call>{"name": …, "arguments": {…}}</tool_call>, one for each call           (Hermes, Qwen, SmolLM3)
+           <tool_call>[{…}, …]</tool_call>                                                   (SmolLM2)
 listed     [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}      (Mistral)
 bare       {"name": …, "parameters": {…}}, the whole text, also after <|python_tag|>         (Llama 3)
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_template import render_prompt, render_turns
-from tutelage.data.records import Message, ToolCall
+from tutelage.data.chat_template import opening, render_prompt, render_turns
+from tutelage.data.chat_tokens import encode_next
+from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.row_values import Unusable
-from tutelage.data.tokenizer import Tokenizer
+from tutelage.data.tokenizer import Tokenizer, decode_text, facts, overlap
 from tutelage.data.tool_values import read_call, read_calls, split_calls
 
 Calls = tuple[str, tuple[ToolCall, ...]]
@@ -24,6 +27,11 @@ Calls = tuple[str, tuple[ToolCall, ...]]
 
 _PYTHON_TAG, _LIST = "<|python_tag|>", "[TOOL_CALLS]"
 _NAME, _ID = "lookup", "a1b2c3d4e"
+_PARAMETERS = {"type": "object", "properties": {"x": {"type": "integer", "description": "Number."}}, "required": ["x"]}
+_SCHEMA = json.dumps(
+    {"type": "function", "function": {"name": _NAME, "description": "Look up.", "parameters": _PARAMETERS}}
+)
+"""Schema of the tool with which a chat template is tried."""
 _FIT_ID = re.compile(r"[A-Za-z0-9]{9}")
 """Ids of calls that all templates allow: those of Mistral require nine letters or digits."""
 
@@ -37,41 +45,90 @@ class SampledTurn:
     problem: str = ""
 
 
-def turn_of(text: str, read: Callable[[str], Calls]) -> SampledTurn:
-    """The turn of a sampled text, its calls read by `read` (see `call_reader`)."""
+@dataclass(frozen=True)
+class CallForm:
+    """Form of calls. `read` reads them from a text; `marks` are the tokens within them that may be special ones, the
+    first of them begins the calls, or with `whole` calls are all of a text."""
+
+    read: Callable[[str], Calls]
+    marks: tuple[str, ...]
+    whole: bool = False
+
+    def before(self, text: str) -> str:
+        """The part of a text that belongs to no call, however the text goes on; without white space at its end."""
+        first = self.marks[0]
+        if self.whole:
+            begun = text.lstrip()
+            return "" if begun.startswith(("{", first)) or first.startswith(begun) else text.rstrip()
+        start = text.find(first)
+        return text[: start if start >= 0 else len(text) - overlap(text, first)].rstrip()
+
+
+def read_turn(
+    tokens: Sequence[int], text: str, conversation: Messages, tokenizer: Tokenizer, end_ids: frozenset[int]
+) -> SampledTurn:
+    """The turn that a policy sampled after a conversation that offers tools; `text` is its text, without special tokens
+    and a stop string. Calls are read from all tokens before one of `end_ids`, except special ones that are no mark of
+    a call. Calls that the chat template refuses to write are a problem, as those that cannot be read.
+
+    Raises TutelageError if the template does not show tools, or writes calls in an unknown form.
+    """
+    form = call_form(tokenizer)
+    length = len(tokens) - bool(tokens and tokens[-1] in end_ids)
+    whole = opening(tokenizer) + decode_text(tokens[:length], tokenizer, form.marks)
+    turn = turn_of(whole.strip(), form.read, place=len(conversation))
+    if not turn.message.calls:
+        return turn if turn.problem else SampledTurn(Message("assistant", text))
+    results = tuple(Message("tool", "-", name=call.name, call_id=call.id) for call in turn.message.calls)
+    try:
+        encode_next((*conversation, turn.message), results, tokenizer, ended=False)
+    except TutelageError as error:
+        return SampledTurn(Message("assistant", text), f"the chat template cannot write it ({error})")
+    return turn
+
+
+def turn_of(text: str, read: Callable[[str], Calls], *, place: int = 0) -> SampledTurn:
+    """The turn of a sampled text, its calls read by `read` of a `CallForm`. `place` is that of the turn in its
+    conversation: the ids of calls in different places differ."""
     try:
         content, calls = read(text)
     except Unusable as error:
         return SampledTurn(Message("assistant", text), str(error))
     named = tuple(
-        call if _FIT_ID.fullmatch(call.id) else replace(call, id=_id(text, n)) for n, call in enumerate(calls)
+        call if _FIT_ID.fullmatch(call.id) else replace(call, id=_id(text, place, number))
+        for number, call in enumerate(calls)
     )
     return SampledTurn(Message("assistant", content.strip(), calls=named))
 
 
-def _id(text: str, number: int) -> str:
+def _id(text: str, place: int, number: int) -> str:
     """Id of a call that was sampled without one, which some templates require of every call."""
-    return f"{crc32(f'{number} {text}'.encode('utf-8', 'replace')):09d}"[-9:]
+    return f"{crc32(f'{place} {number} {text}'.encode('utf-8', 'replace')):09d}"[-9:]
 
 
-def call_reader(schema: str, tokenizer: Tokenizer) -> Callable[[str], Calls]:
-    """The reader of calls in the form of the tokenizer's chat template. `schema` is that of a tool to try it with.
+def call_form(tokenizer: Tokenizer) -> CallForm:
+    """The form in which the tokenizer's chat template writes calls.
 
     Raises TutelageError if the template does not show tools, or writes calls in another form.
     """
-    asked = Message("user", "a", tools=(schema,))
+    return _call_form(tokenizer, str(tokenizer.chat_template))
+
+
+@lru_cache(maxsize=16)
+def _call_form(tokenizer: Tokenizer, template: str) -> CallForm:
+    asked = Message("user", "a", tools=(_SCHEMA,))
     call = Message("assistant", "", calls=(ToolCall(_NAME, json.dumps({"x": 1}), _ID),))
     prompt = render_prompt((asked,), tokenizer)
     render_prompt((asked, call, Message("tool", "b", name=_NAME, call_id=_ID)), tokenizer)  # refuses what is not shown
     written = render_turns((asked, call), tokenizer, add_generation_prompt=False)
     turn = written[len(prompt) :] if written.startswith(prompt) else written
-    for read in (tagged_calls, listed_calls, bare_calls):
+    for form in (TAGGED, LISTED, BARE):
         try:
-            calls = read(_without_end(turn, tokenizer))[1]
+            calls = form.read(_without_end(turn, tokenizer, form.marks))[1]
         except Unusable:
             continue
         if [each.name for each in calls] == [_NAME]:
-            return read
+            return form
     named = getattr(tokenizer, "name_or_path", "") or "the tokenizer"
     raise TutelageError(
         f"The chat template of {named} writes a call of a tool as {turn.strip()[:120]!r}, a form that cannot be read "
@@ -79,9 +136,9 @@ def call_reader(schema: str, tokenizer: Tokenizer) -> Callable[[str], Calls]:
     )
 
 
-def _without_end(turn: str, tokenizer: Tokenizer) -> str:
-    """The text of a turn before the special tokens that end it."""
-    ends = [re.escape(token.content) for token in tokenizer.added_tokens_decoder.values() if token.special]
+def _without_end(turn: str, tokenizer: Tokenizer, marks: Sequence[str]) -> str:
+    """The text of a turn before the special tokens that end it, which are none of `marks`."""
+    ends = [re.escape(token) for token in facts(tokenizer).special_tokens.values() if token not in marks]
     return re.sub(rf"(?:(?:{'|'.join(ends)})\s*)+\Z", "", turn.rstrip()).strip() if ends else turn.strip()
 
 
@@ -120,3 +177,8 @@ def bare_calls(text: str) -> Calls:
     if not (isinstance(value, Mapping) and "name" in value and {"parameters", "arguments"} & value.keys()):
         return text, ()
     return "", (read_call(value, "the completion"),)
+
+
+TAGGED = CallForm(tagged_calls, ("<tool_call>", "</tool_call>"))
+LISTED = CallForm(listed_calls, (_LIST, "[ARGS]", "[CALL_ID]"))
+BARE = CallForm(bare_calls, (_PYTHON_TAG,), whole=True)

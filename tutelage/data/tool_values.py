@@ -83,12 +83,12 @@ def _json(value: object, column: str) -> str:
 
 # Calls in texts ------------------------------------------------------------------------------------------------------
 
-_CALL = re.compile(r"<tool_call>\s*(\{(?:(?!</tool_call>).)*\})\s*</tool_call>", re.DOTALL)
+_CALL = re.compile(r"<tool_call>\s*([{\[](?:(?!</tool_call>).)*[}\]])\s*</tool_call>", re.DOTALL)
 _RESULT = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
 
 
 def split_calls(content: str, column: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """(text, calls) of a text that ends with calls in <tool_call> marks (Hermes)."""
+    """(text, calls) of a text that ends with calls in <tool_call> marks: objects (Hermes) or lists (SmolLM2)."""
     if "<tool_call>" not in content:
         return content, ()
     text, calls = content.rstrip(), list[str]()
@@ -99,7 +99,7 @@ def split_calls(content: str, column: str) -> tuple[str, tuple[ToolCall, ...]]:
         calls.append(match[1])
     if not calls:
         return content, ()
-    return text, tuple(read_calls(call, column)[0] for call in reversed(calls))
+    return text, tuple(call for each in reversed(calls) for call in read_calls(each, column))
 
 
 def results_in(content: str) -> list[str]:

@@ -10,7 +10,7 @@ import inspect
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,10 +21,9 @@ from typing import Literal
 from tutelage.base import config
 from tutelage.base.concurrency import threaded
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_template import opening
 from tutelage.data.chat_tokens import encode, encode_next
 from tutelage.data.records import Message, Messages, Prompt, tools_of
-from tutelage.data.tool_calls import Calls, SampledTurn, call_reader, turn_of
+from tutelage.data.tool_calls import SampledTurn, call_form, read_turn
 from tutelage.engines.sampling import TextVocabulary
 from tutelage.rollout.episodes import BlockingEpisode, Episode, Play, Truncation
 from tutelage.rollout.generator import SampledCompletion
@@ -37,14 +36,15 @@ Stop = Literal["done", "turns", "tokens", "fault"]
 
 @dataclass(frozen=True)
 class Environment:
-    """What the policy acts in: `play`, the tools on offer, the most turns of an episode, and the seconds that the
-    environment may take between two turns."""
+    """What the policy acts in: `play`, the tools on offer, the most turns of an episode, the seconds that the
+    environment may take between two turns, and the most episodes `at_once` (0: all), beyond those of one prompt."""
 
     play: Play
     tools: Toolbox = field(default_factory=lambda: Toolbox(()))
     turns: int = 16
     seconds: float = 120.0
     name: str = "environment"
+    at_once: int = 0
     deterministic: bool = False
     """Whether all episodes take their next turn at once (see `player`)."""
     counts: Counter[str] = field(default_factory=Counter, compare=False)
@@ -82,11 +82,14 @@ class Environment:
 
 @dataclass
 class BranchTokens:
-    """Tokens that a branch has read and written; `spans` are the places of those that were sampled, by turn."""
+    """Tokens that a branch has read and written, which are `messages`; `spans` are the places of those that were
+    sampled in its `turns`, by number."""
 
     prompt: int
     tokens: list[int]
+    messages: Messages
     spans: list[tuple[int, int]] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -99,8 +102,24 @@ class Trace:
     contexts: list[BranchTokens] = field(default_factory=list)
     turns: list[SampledCompletion] = field(default_factory=list)
     episode: Episode | None = None
+    messages: Messages = ()
+    """Conversation of the last turn."""
     outcome: float = math.nan
     stop: Stop = "done"
+
+    def close(self, episode: Episode) -> None:
+        """Leave out turns that the environment has not received, and order the others by context, as those of a
+        rollout are."""
+        for context in self.contexts:
+            if context.turns[-1] in episode.unread:
+                context.turns.pop()
+                start, _ = context.spans.pop()
+                context.tokens, context.messages = context.tokens[:start], context.messages[:-1]
+        self.contexts = [context for context in self.contexts if context.turns]
+        latest = max(self.contexts, key=lambda context: context.turns[-1], default=None)
+        self.messages = () if latest is None else latest.messages
+        order = [number for context in self.contexts for number in context.turns]
+        self.turns, episode.rewards = [self.turns[n] for n in order], [episode.rewards[n] for n in order]
 
     @property
     def name(self) -> str:
@@ -128,42 +147,30 @@ class EpisodeText:
 
     def __init__(self, vocabulary: TextVocabulary, tools: Toolbox) -> None:
         self.tokenizer, self.end_ids = copy.deepcopy(vocabulary.tokenizer), frozenset(vocabulary.end_ids)
-        schemas = tools.schemas
-        self._read: Callable[[str], Calls] | None = call_reader(schemas[0], self.tokenizer) if schemas else None
+        if tools.schemas:
+            call_form(self.tokenizer)
         self._lock = threading.Lock()  # a tokenizer serves one thread at a time
 
     def turn(self, completion: SampledCompletion, conversation: Messages) -> SampledTurn:
-        """The message of a sampled turn after a conversation. One without calls has the text of the completion; calls
-        are read from all of its tokens, among which may be special ones and a stop string. Calls that the chat template
-        refuses to write are a problem of the policy's, as those that cannot be read."""
-        plain = SampledTurn(Message("assistant", completion.text))
-        if self._read is None:
-            return plain
-        ids = list(completion.tokens)
-        while ids and ids[-1] in self.end_ids:
-            ids.pop()
+        """The message of a sampled turn after a conversation, with its calls if that offers tools (see `read_turn`)."""
+        if not tools_of(conversation):
+            return SampledTurn(Message("assistant", completion.text))
         with self._lock:
-            text = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            turn = turn_of(opening(self.tokenizer) + text, self._read)
-            if not turn.message.calls:
-                return turn if turn.problem else plain
-            results = tuple(Message("tool", "-", name=call.name, call_id=call.id) for call in turn.message.calls)
-            try:
-                encode_next((*conversation, turn.message), results, self.tokenizer, ended=False)
-            except TutelageError as error:
-                return SampledTurn(plain.message, f"the chat template cannot write it ({error})")
-        return turn
+            return read_turn(completion.tokens, completion.text, conversation, self.tokenizer, self.end_ids)
 
-    def tokens_before(self, trace: Trace, messages: Messages, new: Sequence[Message]) -> tuple[list[int], bool]:
-        """Tokens that the policy reads before the next turn of an episode, and whether they continue those of its last
-        turn."""
+    def tokens_before(
+        self, conversation: Messages, contexts: Sequence[BranchTokens]
+    ) -> tuple[list[int], BranchTokens | None]:
+        """Tokens that the policy reads before a turn after a conversation, and the one of `contexts` that they
+        continue, if any."""
+        held = next((one for one in reversed(contexts) if conversation[: len(one.messages)] == one.messages), None)
         with self._lock:
-            if not trace.turns:
-                return encode((*messages, *new), None, self.tokenizer)[0], False
-            held = trace.contexts[-1].tokens
-            ended = held[-1] in self.end_ids  # an end that was sampled is not read again
-            ids, continues = encode_next(messages, tuple(new), self.tokenizer, ended=ended)
-        return ([*held, *ids], True) if continues else (ids, False)
+            if held is None:
+                return encode(conversation, None, self.tokenizer)[0], None
+            ended = held.tokens[-1] in self.end_ids  # an end that was sampled is not read again
+            new = conversation[len(held.messages) :]
+            ids, continues = encode_next(held.messages, new, self.tokenizer, ended=ended)
+        return ([*held.tokens, *ids], held) if continues else (ids, None)
 
 
 class Episodes:
@@ -229,6 +236,7 @@ class Episodes:
         try:
             async with deadline:
                 trace.outcome = _number(await _played(environment, trace.prompt, episode), environment)
+            trace.close(episode)
             if not trace.turns:
                 raise TutelageError(
                     f"{environment.name} ended an episode of the prompt {trace.prompt.id!r} before a turn of the "
@@ -236,6 +244,7 @@ class Episodes:
                 )
         except Truncation as end:
             trace.stop = "turns" if str(end) == "turns" else "tokens"
+            trace.close(episode)
             if not trace.turns:  # no room for any
                 trace.outcome = math.nan
         except (Fault, TimeoutError) as error:
@@ -246,33 +255,38 @@ class Episodes:
             if trace.attempt < REDRAWS:
                 return False
             trace.outcome, trace.stop = math.nan, "fault"
+            trace.close(episode)
         return True
 
     async def _turn(
-        self, trace: Trace, attempt: int, deadline: asyncio.Timeout, messages: Messages, new: Sequence[Message]
+        self, trace: Trace, attempt: int, deadline: asyncio.Timeout, conversation: Messages
     ) -> tuple[SampledTurn, bool]:
-        """The next turn of an episode, and whether it was cut."""
+        """The next turn of an episode after a conversation, and whether it was cut."""
         if trace.attempt != attempt:
             raise Truncation("fault")  # a plain function that went on after its time was over
-        tokens, continues = self.text.tokens_before(trace, messages, new)
+        tokens, held = self.text.tokens_before(conversation, trace.contexts)
         context, limit = self.context, self.sampling.max_new_tokens
         room = limit if context is None else min(limit, context - len(tokens))
         if room < 1:
             raise Truncation("tokens")
         deadline.reschedule(None)
-        prompt = trace.contexts[-1].prompt if continues else len(tokens)
+        prompt = len(tokens) if held is None else held.prompt
         request = TurnRequest(trace, tuple(tokens), prompt, room, Future())
         request.reply.set_running_or_notify_cancel()  # it is answered even if `play` gives up waiting for it
         self._arrivals.put(request)
         completion = await asyncio.wrap_future(request.reply)
         deadline.reschedule(asyncio.get_running_loop().time() + self.environment.seconds)
+        turn = self.text.turn(completion, conversation)
+        if held is None:
+            held = BranchTokens(len(tokens), [], ())
+            trace.contexts.append(held)
+        elif trace.episode is not None:
+            trace.episode.unread.discard(held.turns[-1])
+        held.turns.append(len(trace.turns))
         trace.turns.append(completion)
-        if not continues:
-            trace.contexts.append(BranchTokens(len(tokens), tokens))
-        branch = trace.contexts[-1]
-        branch.tokens = [*tokens, *completion.tokens]
-        branch.spans.append((len(tokens), len(branch.tokens)))
-        return self.text.turn(completion, (*messages, *new)), not completion.terminated
+        held.tokens, held.messages = [*tokens, *completion.tokens], (*conversation, turn.message)
+        held.spans.append((len(tokens), len(held.tokens)))
+        return turn, not completion.terminated
 
 
 async def _played(environment: Environment, prompt: Prompt, episode: Episode) -> object:

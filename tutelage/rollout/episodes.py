@@ -8,7 +8,7 @@ async def play(row, episode):                        # or a plain function
 """
 
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
@@ -42,11 +42,13 @@ class Episode:
     random: Random
     turns: int
     """Most turns of the policy."""
-    sample: Callable[[Messages, Sequence[Message]], Awaitable[tuple[SampledTurn, bool]]] = field(repr=False)
-    """Samples the next turn; the second value tells whether it was cut at the limit of tokens."""
+    sample: Callable[[Messages], Awaitable[tuple[SampledTurn, bool]]] = field(repr=False)
+    """Samples the next turn after a conversation; the second value tells whether it was cut at the limit of tokens."""
     rewards: list[float] = field(default_factory=list)
     """Reward of each turn so far."""
     problem: str = ""
+    unread: set[int] = field(default_factory=set)
+    """Numbers of turns that the environment has not received, which are not trained unless one continues them."""
     _waiting: bool = False
 
     async def chat(self, *new: Message | Mapping[str, str]) -> Message:
@@ -57,14 +59,20 @@ class Episode:
                 raise TutelageError(f"chat takes messages of a system, a user or a tool with a text, not {one}.")
         if self.messages and self.messages[-1].role == "assistant" and not said:
             raise TutelageError("chat() needs a message after a turn of the policy.")
+        return await self.turn((*self.messages, *said))
+
+    async def turn(self, conversation: Messages) -> Message:
+        """The next turn of the policy after a conversation, which need not continue `messages`."""
         if len(self.rewards) == self.turns:
             raise Truncation("turns")
         if self._waiting:
             raise TutelageError("An episode has one turn at a time: await each chat before the next.")
         self._waiting = True
-        turn, cut = await self.sample(self.messages, said)
-        self._waiting = False
-        self.messages = (*self.messages, *said, turn.message)
+        try:
+            turn, cut = await self.sample(conversation)
+        finally:
+            self._waiting = False
+        self.messages = (*conversation, turn.message)
         self.rewards.append(0.0)
         self.problem = turn.problem
         if cut:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, takewhile
 
 import torch
 
@@ -78,20 +78,24 @@ class Player:
         contexts = [one for one in (self.context, getattr(self.generator, "context", None)) if one is not None]
         table = Episodes(self.environment, self.text, sampling, seed, min(contexts, default=None))
         first = dict(zip(prompts.ids, prompts.tokens, strict=True))
-        playing = [awaited(table.play(trace)) for trace in traces]
         sample = partial(self._sample, first=first, n=n, sampling=sampling, seed=seed)
-        try:
-            with self._continuous(sampling, seed, table.context) as batch:
-                if batch is not None:
-                    self._play_freely(table, len(traces), batch, first)
-                elif self._width:
-                    self._ask_freely(table, len(traces), n, sample)
-                else:
-                    for requests in table.rounds(len(traces)):
-                        sample(requests)
-        finally:
-            for call in playing:
-                call.stop()
+        size = n * max(1, self.environment.at_once // n) if self.environment.at_once else len(traces)
+        with self._continuous(sampling, seed, table.context) as batch:
+            for start in range(0, len(traces), size):
+                playing = [awaited(table.play(trace)) for trace in traces[start : start + size]]
+                try:
+                    if batch is not None:
+                        self._play_freely(table, len(playing), batch, first)
+                    elif self._width:
+                        self._ask_freely(table, len(playing), n, sample)
+                    else:
+                        for requests in table.rounds(len(playing)):
+                            sample(requests)
+                finally:
+                    for call in playing:
+                        call.stop()
+            if batch is not None:
+                self.environment.counts.update(read=batch.lines.computed, reread=batch.reread)
         _check_faults(traces, table.faults)
         return self._rollout(prompts, n, traces)
 
@@ -122,7 +126,6 @@ class Player:
                 generating.advance(episodes - left)
                 if not batch.is_idle:
                     batch.step()
-        self.environment.counts.update(read=batch.lines.computed, reread=batch.reread)
 
     def _ask_freely(self, table: Episodes, episodes: int, n: int, sample: Callable[[list[TurnRequest]], None]) -> None:
         """Request turns from servers as they arrive, the first turns of a prompt together."""
@@ -267,20 +270,20 @@ def _joined(trace: Trace) -> SampledCompletion:
     """All turns of an episode as one completion, with the text of the last."""
     turns = trace.turns
     versions = [turn.version for turn in turns if turn.version is not None]
-    said = trace.episode.messages if trace.episode is not None else ()
     return SampledCompletion(
         tuple(chain.from_iterable(turn.tokens for turn in turns)),
         tuple(chain.from_iterable(turn.logp for turn in turns)),
         trace.stop == "done",
-        said[-1].content if turns and said else "",
+        trace.messages[-1].content if turns else "",
         tuple(chain.from_iterable(versions)) if len(versions) == len(turns) else None,
     )
 
 
 def _transcript(trace: Trace) -> Messages:
-    """Messages of an episode after its prompt."""
-    said = () if trace.episode is None else trace.episode.messages
-    return said[len(trace.prompt.messages) :]
+    """Messages of the last conversation of an episode after those of its prompt with which it begins."""
+    pairs = zip(trace.messages, trace.prompt.messages, strict=False)
+    alike = takewhile(lambda pair: (pair[0].role, pair[0].content) == (pair[1].role, pair[1].content), pairs)
+    return trace.messages[sum(1 for _ in alike) :]
 
 
 def _is_single(trace: Trace, prompt: tuple[int, ...]) -> bool:

@@ -12,7 +12,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, TypeAlias, get_args, get_type_hints
@@ -151,6 +151,12 @@ class Toolbox:
         twice = [name for name, count in Counter(tool.name for tool in tools).items() if count > 1]
         if twice:
             raise TutelageError(f"Two tools have the name {twice[0]!r}; a policy calls tools by name: rename one.")
+
+    def bound(self, owner: object) -> "Toolbox":
+        """The same tools, counted together, whose functions are methods of `owner` where it has them."""
+        tools = Toolbox([replace(tool, function=getattr(owner, tool.name, tool.function)) for tool in self.tools])
+        tools.calls = self.calls
+        return tools
 
     async def run(self, call: ToolCall) -> Message:
         """Message with the result of a call, or with what is wrong with it. Raises Fault."""

@@ -1,15 +1,14 @@
 """What clients see: the formats, streams, refusals, departures."""
 
 import json
-import random
 import threading
 import time
 from itertools import chain
-from urllib.parse import quote
 
 import httpx
 import pytest
-from hostile import BODIES, TEXTS, VALUES
+import torch
+from call_templates import SCHEMA
 
 from tutelage.base import config
 from tutelage.commands.loading import load_policy
@@ -237,14 +236,14 @@ def test_requests_that_cannot_be_answered_are_refused_with_the_reason(client, bo
 CHATS = [
     ({"messages": []}, "at least one message"),
     ({"messages": ["hi"]}, "messages[0] must be a JSON object"),
-    (
-        {"messages": [{"role": "tool", "content": "x"}]},
-        "messages[0].role must be system, developer, user or assistant, not 'tool'",
-    ),
+    ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role must be system"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "this model reads nothing else"),
-    ({"messages": [{"role": "user"}]}, "messages[0].content must be a text"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content is missing"),
     ({"messages": [{"role": "assistant", "content": "x"}]}, "ends with an assistant turn"),
-    ({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]}, "tools is not supported"),
+    (
+        {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "name": "f"}]},
+        "without a chat template",
+    ),
     ({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2}, "set logprobs to true"),
     ({"messages": [{"role": "user", "content": "x" * 400}]}, "room for 96 tokens"),
 ]
@@ -303,67 +302,27 @@ def test_who_leaves_ends_the_computation(client, served, monkeypatch, streams):
     assert 0 < len(steps) < 70
 
 
-VALID = {
-    "/v1/completions": ASKED | {"max_tokens": 1, "stream": False, "stop": "x", "n": 1, "logprobs": 1, "echo": False},
-    "/v1/chat/completions": {
-        "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 5,
-        "logprobs": True, "top_logprobs": 1, "stop": ["x"], "seed": 1, "user": "me", "tools": [], "metadata": {},
-    },
-    "/inference/v1/generate": {"token_ids": PROMPT, "sampling_params": {"max_tokens": 1, "logprobs": 1}},
-    "/collective_rpc": {"method": "reload_weights", "kwargs": {"weights_path": "nowhere"}},
-    "/update_weight_version": {"new_version": "1"},
-    "/v1/load_lora_adapter": {"lora_name": "a", "lora_path": "nowhere"},
-    "/v1/unload_lora_adapter": {"lora_name": "a"},
-}  # fmt: skip
+def test_calls_of_tools_reach_clients_whole_and_streamed(tools_client, monkeypatch):
+    """The model is made to write a text: its tokens one by one, then its end."""
+    from transformers import AutoTokenizer
 
+    model = tools_client.get("/v1/models").json()["data"][0]["root"]
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    text = 'So.<tool_call>{"name": "lookup", "arguments": {"x": 1}}</tool_call><|im_end|>'
+    tokens = tokenizer.encode(text, add_special_tokens=False)
 
-def mutated(body, chance):
-    """The body with hostile values in one to three places, sections included."""
-    body = json.loads(json.dumps(body))
-    for _ in range(chance.randint(1, 3)):
-        place, name = body, chance.choice([*body, "zzz"])
-        while isinstance(place.get(name), dict) and place[name] and chance.random() < 0.7:
-            place = place[name]
-            name = chance.choice(list(place))
-        if isinstance(place.get(name), list) and place[name] and chance.random() < 0.5:
-            place[name] = [chance.choice(VALUES) if chance.random() < 0.5 else each for each in place[name]]
-        else:
-            place[name] = chance.choice(VALUES)
-    return json.dumps(body).encode()
+    def script(logits, lines):
+        own = [tokens[line.count] for line in lines]
+        return torch.tensor(own), [groups.TokenLogp(token, 0.0, {}) for token in own]
 
-
-OTHERS = ("/v1/models", "/v1/models/{}", "/health", "/ping", "/version", "/is_paused", "/weight_info", "/resume", "/{}")
-
-
-def hostile_request(client, chance):
-    """A request of any route, with a body or an address that no client should send."""
-    if chance.random() < 0.1:
-        name = quote(chance.choice(TEXTS)[:2000].encode(errors="replace"), safe="")
-        return client.request(chance.choice(["GET", "POST"]), chance.choice(OTHERS).format(name))
-    if chance.random() < 0.02:
-        paused = client.post("/pause", params={"mode": chance.choice(TEXTS)[:2000].encode(errors="replace")})
-        return paused if paused.status_code >= 500 else client.post("/resume")
-    path = chance.choice(list(VALID))
-    content = chance.choice(BODIES) if chance.random() < 0.1 else mutated(VALID[path], chance)
-    return client.post(path, content=content, headers={"content-type": "application/json"})
-
-
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
-def test_no_request_is_a_defect(client, seed):
-    chance, statuses = random.Random(seed), set()
-    for _ in range(150 if seed == 1 else 1_000):
-        response = hostile_request(client, chance)
-        sent = response.request
-        assert response.status_code < 500, (sent.url, sent.content[:300], response.text[:300])
-        statuses.add(response.status_code)
-    assert {200, 400} <= statuses
-
-
-@pytest.mark.parametrize(
-    "content", [rb'"\ud83d half"', b'"\xed\xa0\xbd half"', b"1e999", b"NaN", b"9" * 5000, b"[" * 9000]
-)
-def test_what_is_no_text_and_no_number_is_refused(client, content):
-    body = b'{"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": %s}]}' % content
-    response = client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
-    assert response.status_code == 400
-    assert response.json()["error"]["type"] == "invalid_request_error"
+    monkeypatch.setattr(groups, "next_tokens", script)
+    messages = [{"role": "user", "content": "Hi"}]
+    body = {"messages": messages, "tools": [json.loads(SCHEMA)], "max_tokens": len(tokens)}
+    (choice,) = posted(tools_client, "/v1/chat/completions", body)["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", "So.")
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"] == {"name": "lookup", "arguments": '{"x": 1}'}
+    chunks = [chunk["choices"][0] for chunk in events(tools_client, "/v1/chat/completions", body)]
+    assert "".join(chunk["delta"].get("content", "") for chunk in chunks) == "So."
+    assert [c for chunk in chunks for c in chunk["delta"].get("tool_calls", ())] == [{"index": 0} | call]
+    assert chunks[-1]["finish_reason"] == "tool_calls"

@@ -6,8 +6,10 @@ import json
 import math
 import random
 import signal
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import tiny
@@ -210,6 +212,11 @@ def improved(tiny_model, files, out, call=tt.improve, **settings):
             {"environment": "", "reward": "rule:length", "turns": 16, "environment_timeout": 1.0},
             "--environment-timeout",
         ),
+        ({"environment": "", "reward": "rule:length", "agent_processes": 3}, "--agent-processes"),
+        ({"agent": "python"}, "--environment"),
+        ({"environment": "", "agent": "python"}, "--reward"),
+        ({"environment": "", "agent": "python", "tools": ["calculator"], "reward": "rule:length"}, "--tools"),
+        ({"environment": "", "agent": "no-such-program", "reward": "rule:length"}, "no-such-program"),
         ({"turns": 0}, "turns"),
         ({"environment": "nowhere:play"}, "nowhere"),
         ({"environment": "json:JSONDecodeErrorer"}, "JSONDecodeErrorer"),
@@ -244,6 +251,24 @@ def test_rewards_of_completions_add_to_those_of_the_environment(tiny_model, file
     )
     assert other["score/environment/mean"] == one["score/environment/mean"] == pytest.approx(one["score/mean"])
     assert other["score/mean"] == pytest.approx(one["score/mean"] + 0.5)
+
+
+async def talk(row, episode):
+    await episode.chat()
+    await episode.chat({"role": "user", "content": "No, 1."})
+    return 0.0
+
+
+def lengths(completions):
+    return [float(len(each.text)) for each in completions]
+
+
+def test_training_a_program_is_training_the_same_function(tiny_model, files):
+    improved(tiny_model, files, "function", steps=2, environment=talk, reward=lengths)
+    program = f"{sys.executable} -I {Path(__file__).parents[2] / 'rollout' / 'agent_program.py'}"
+    improved(tiny_model, files, "program", steps=2, environment="", agent=program, agent_processes=1, reward=lengths)
+    one, other = ((files / name / "model" / "model.safetensors").read_bytes() for name in ("function", "program"))
+    assert one == other
 
 
 def test_evaluation_plays_the_episodes_of_training(tiny_model, files):

@@ -14,7 +14,7 @@ COLOCATED = "vllm"
 INCIDENTAL = (
     *("out", "resume", "quiet", "trackers", "checkpoints", "profile"),
     *("engine", "model.engine", "rollouts", "sync", "sync_folder"),
-    *("activation_checkpointing", "shard", "tokens_at_once"),
+    *("activation_checkpointing", "shard", "tokens_at_once", "agent_processes"),
 )
 """Settings that do not affect the computation; they may change on resumption."""
 SyncName = Literal["lora", "disk", "nccl"]
@@ -201,10 +201,16 @@ class EpisodeSettings:
     """Episodes of several turns, in which the policy acts in an environment or with tools."""
 
     environment: str = field(default="", metadata=LATER)
-    """Episodes of several turns: module:play, a function play(row, episode) that returns the reward of an episode."""
+    """Episodes of several turns: module:play, a function play(row, episode) that returns the reward of an episode, or a
+    class with reset, tools as methods, and get_reward, as in TRL."""
     tools: tuple[str, ...] = field(default=(), metadata=LATER)
     """Tools that the policy may call: calculator, python, search:FILE, or module:function. Without --environment an
     episode ends with the first turn without a call, and --reward reads all of it."""
+    agent: str = field(default="", metadata=LATER)
+    """Episodes of a program, as its command line: it reads the row as JSON from standard input, and sends its requests
+    to the policy at OPENAI_BASE_URL."""
+    agent_processes: int = field(default=32, metadata=LATER)
+    """Most programs of --agent at once, beyond those of one prompt."""
     turns: int = field(default=16, metadata=LATER)
     """Most turns of an episode, each of up to --sampling.max-new-tokens tokens."""
     environment_timeout: float = field(default=120.0, metadata=LATER)
@@ -217,19 +223,21 @@ class EpisodeSettings:
     @property
     def has_episodes(self) -> bool:
         """Whether the policy acts in episodes of several turns."""
-        return bool(self.environment or self.tools)
+        return bool(self.environment or self.tools or self.agent)
 
     def check_episodes(self) -> None:
         """Raise TutelageError for limits out of range, and for limits of episodes without episodes."""
-        at_least(self, turns=1, environment_timeout=0.001)
-        if self.has_episodes:
-            return
-        for name in ("turns", "environment_timeout", "deterministic"):
-            if getattr(self, name) != getattr(EpisodeSettings, name):
+        at_least(self, turns=1, environment_timeout=0.001, agent_processes=1)
+        for name in ("environment", "tools"):
+            if self.agent and getattr(self, name):
+                raise TutelageError(f"--agent is a program with tools of its own, so --{name} has no place: omit it.")
+        some = "--environment, --tools or --agent"
+        limits = dict.fromkeys(("turns", "environment_timeout", "deterministic"), (self.has_episodes, some))
+        limits["agent_processes"] = (bool(self.agent), "--agent")
+        for name, (used, needs) in limits.items():
+            if not used and getattr(self, name) != getattr(EpisodeSettings, name):
                 flag = name.replace("_", "-")
-                raise TutelageError(
-                    f"--{flag} is about episodes with --environment or --tools; it has no other effect."
-                )
+                raise TutelageError(f"--{flag} is about episodes with {needs}; it has no other effect.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from tutelage.base.config.bases import AnswerServers, EpisodeSettings
 from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 
-ABOUT_PROMPTS = ("rollouts", "reward", "base", "text", "references", "n", "sampling", "environment", "tools")
+ABOUT_PROMPTS = ("rollouts", "reward", "base", "text", "references", "n", "sampling", "environment", "tools", "agent")
 """Settings that apply to prompts."""
 ABOUT_TASKS = ("task_folder", "task_shots", "task_chat")
 """Settings that apply to tasks."""

@@ -62,7 +62,7 @@ class Generation:
     The random stream of completion i depends only on `seed`, `name` and i (see `engines.token_sampling`). `top` is
     the number of most likely tokens reported with every token, None for no log-probabilities. With `streams`, pieces
     are sent as tokens are sampled, otherwise one per whole completion. With `strips`, surrounding white space is
-    removed from the text.
+    removed from the text. Special tokens of `marks` stay in the text.
     """
 
     prompt: tuple[int, ...]
@@ -76,6 +76,7 @@ class Generation:
     top: int | None = None
     streams: bool = False
     strips: bool = False
+    marks: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -115,7 +116,7 @@ class Line:
     def __init__(self, ticket: Ticket, job: Generation, index: int, tokenizer: Any, version: Version) -> None:
         self.ticket, self.job, self.index, self.version = ticket, job, index, version
         begun = opening(tokenizer) if job.strips else ""
-        self.text = TextStream(tokenizer, job.sampling.stop, strips=job.strips, opening=begun)
+        self.text = TextStream(tokenizer, job.sampling.stop, strips=job.strips, opening=begun, marks=job.marks)
         self.uniforms = uniforms([row_seed(job.seed, job.name, index)], job.sampling.max_new_tokens)[0]
         self.distribution = replace(job.sampling, max_new_tokens=1, stop=())
         """Settings that affect the distribution of the next token."""

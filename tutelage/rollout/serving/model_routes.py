@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -24,6 +24,8 @@ from tutelage.rollout.serving.service import Results, Service
 from tutelage.rollout.serving.updates import update_routes
 
 Reader = Callable[[object, ServedModel], Reply]
+EVENTS, NOT_CACHED, LAST_EVENT = "text/event-stream", {"Cache-Control": "no-cache"}, b"data: [DONE]\n\n"
+"""Media type and headers of a stream, and its end."""
 CLIENT_IS_GONE = 499
 """Status logged, but not sent, for a request whose client has disconnected."""
 _log = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ def create_app(service: Service, *, body: int, updates: bool) -> Starlette:
             Route("/version", _version, methods=["GET"]),
             *(update_routes(service, body) if updates else []),
         ],
-        exception_handlers={TutelageError: _refused, HTTPException: _http_error, Exception: _failed},
+        exception_handlers=ERROR_HANDLERS,
     )
     app.router.redirect_slashes = False
     return app
@@ -64,10 +66,7 @@ def _answering(service: Service, read: Reader, most: int) -> Callable[[Request],
         if not reply.streams:
             return await _unless_gone(request, results)
         return StreamingResponse(
-            _events(results),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-cache"},
-            background=BackgroundTask(results.cancel),
+            _events(results), media_type=EVENTS, headers=NOT_CACHED, background=BackgroundTask(results.cancel)
         )
 
     return answer
@@ -75,7 +74,7 @@ def _answering(service: Service, read: Reader, most: int) -> Callable[[Request],
 
 async def _unless_gone(request: Request, results: Results) -> Response:
     """Whole response as JSON. Computation is cancelled when the client disconnects."""
-    task, left = asyncio.create_task(results.body()), asyncio.create_task(_departure(request))
+    task, left = asyncio.create_task(results.body()), asyncio.create_task(departure(request))
     try:
         await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
         return JSONResponse(task.result()) if task.done() else Response(status_code=CLIENT_IS_GONE)
@@ -86,7 +85,7 @@ async def _unless_gone(request: Request, results: Results) -> Response:
         await asyncio.gather(task, left, return_exceptions=True)
 
 
-async def _departure(request: Request) -> None:
+async def departure(request: Request) -> None:
     """Wait until the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -96,18 +95,19 @@ async def _events(results: Results) -> AsyncGenerator[bytes]:
     """Server-sent events. An error during the stream is sent as an event."""
     try:
         async for chunk in results.chunks():
-            yield _event(chunk)
+            yield event(chunk)
     except TutelageError as error:
-        yield _event(error_body(str(error), 503))
+        yield event(error_body(str(error), 503))
     except Exception:
         _log.exception("a stream failed")
-        yield _event(error_body("The server failed; see its log.", 500))
+        yield event(error_body("The server failed; see its log.", 500))
     finally:
         results.cancel()
-    yield b"data: [DONE]\n\n"
+    yield LAST_EVENT
 
 
-def _event(data: dict[str, Any]) -> bytes:
+def event(data: dict[str, Any]) -> bytes:
+    """Server-sent event."""
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
@@ -170,3 +170,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     return JSONResponse(error_body("The server failed; see its log.", 500), 500)
+
+
+ERROR_HANDLERS: Mapping[Any, Any] = {TutelageError: _refused, HTTPException: _http_error, Exception: _failed}
+"""Handlers of errors in routes: each is JSON in OpenAI's format."""

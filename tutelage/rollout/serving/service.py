@@ -112,7 +112,7 @@ class Results:
             yield chunk
         while self._left:
             place, piece = await self._next()
-            if (found := self.request.chunk(place, piece)) is not None:
+            if (found := self.request.chunk(place, piece, self.answers[place][piece.index])) is not None:
                 yield found
         for chunk in self.request.closing(self.answers):
             yield chunk

@@ -66,9 +66,3 @@ def test_a_refusal_names_the_field_and_what_it_takes(
         read_fields(kind, body, LIMITS.bounds)
     assert caught.value.param == param
     assert [word for word in words if word not in str(caught.value)] == []
-
-
-def test_messages_may_have_more_than_is_read() -> None:
-    message = {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}]}
-    fields = read_fields(MessageFields, message | {"name": "x", "annotations": []})
-    assert (fields.message.role, fields.message.content) == ("system", "Be kind.")

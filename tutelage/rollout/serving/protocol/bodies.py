@@ -4,7 +4,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from tutelage.data.records import Message, Role
 from tutelage.rollout.serving.protocol.request_fields import Flag, Ids, Number, Text, Texts, Whole
 
 
@@ -63,19 +62,21 @@ class MessageFields(Struct, frozen=True):
     """Turn of a conversation."""
 
     role: Annotated[
-        Literal["system", "developer", "user", "assistant"], Meta(description="system, developer, user or assistant")
+        Literal["system", "developer", "user", "assistant", "tool"],
+        Meta(description="system, developer, user, assistant or tool"),
     ]
-    content: Annotated[
-        str | tuple[TextPart, ...],
-        Meta(description="a text, or parts of the type text, since this model reads nothing else"),
-    ]
-
-    @property
-    def message(self) -> Message:
-        """Message for the chat template."""
-        role: Role = "system" if self.role == "developer" else self.role
-        parts = self.content
-        return Message(role, parts if isinstance(parts, str) else "".join(part.text for part in parts))
+    content: (
+        Annotated[
+            str | tuple[TextPart, ...],
+            Meta(description="a text, or parts of the type text, since this model reads nothing else"),
+        ]
+        | None
+    ) = None
+    """Required, except of an assistant with calls."""
+    tool_calls: Any = None
+    """Calls of an assistant."""
+    tool_call_id: Text = ""
+    """The call whose result a tool's message is."""
 
 
 class ChatFields(TextFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,6 +86,9 @@ class ChatFields(TextFields, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_completion_tokens: Whole | None = None
     logprobs: Flag = False
     top_logprobs: Whole | None = None
+    tools: Any = None
+    tool_choice: Any = "auto"
+    parallel_tool_calls: Flag = True
 
 
 class GenerateSampling(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ from tutelage.data.chat_template import stop_strings
 from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Messages
 from tutelage.data.tokenizer import encode_text, facts, token_bytes
+from tutelage.data.tool_calls import CallForm, SampledTurn, call_form, read_turn
 from tutelage.engines.sampling import StopCondition
 from tutelage.rollout.serving.protocol.request_fields import Bounds, RequestError, refusal
 
@@ -108,6 +109,16 @@ class ServedModel:
         """Tokens of a conversation. Raises TutelageError if the chat template refuses it."""
         with self.lock:
             return tuple(encode(messages, None, self.tokenizer)[0])
+
+    def call_form(self) -> CallForm:
+        """Form in which the model writes calls of tools. Raises TutelageError if its chat template shows no tools."""
+        with self.lock:
+            return call_form(self.tokenizer)
+
+    def turn(self, tokens: Sequence[int], text: str, conversation: Messages) -> SampledTurn:
+        """Turn of the assistant after a conversation that offers tools, see `read_turn`."""
+        with self.lock:
+            return read_turn(tokens, text, conversation, self.tokenizer, self.end_ids)
 
     def chat_stops(self) -> tuple[str, ...]:
         """Stop strings of conversations without a chat template: the beginning of the next question."""

@@ -3,12 +3,14 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, ClassVar
 from uuid import uuid4
 
+from tutelage.data.records import Message, Messages, ToolCall
+from tutelage.data.tool_calls import CallForm
 from tutelage.rollout.serving.jobs import CompletionPiece, FinishReason, Generation, Scoring, TokenLogp, Version
 from tutelage.rollout.serving.protocol.bodies import ChatFields, CompletionsFields, TextFields
 from tutelage.rollout.serving.protocol.model import ServedModel
@@ -64,8 +66,8 @@ class Reply(ABC):
         """Chunks before the first piece."""
         return []
 
-    def chunk(self, prompt: int, piece: CompletionPiece) -> Json | None:
-        """Chunk for a piece of a completion of a prompt; None if it would be empty."""
+    def chunk(self, prompt: int, piece: CompletionPiece, answer: Answer) -> Json | None:
+        """Chunk for a piece of a completion of a prompt, the last of `answer` so far; None if it would be empty."""
         return None
 
     def closing(self, answers: Answers) -> list[Json]:
@@ -83,15 +85,15 @@ class TextReply(Reply):
     """Prefix of the id, and type of a chunk."""
 
     @abstractmethod
-    def part(self, index: int, piece: CompletionPiece) -> Json:
-        """Next part of completion number `index`."""
+    def part(self, index: int, piece: CompletionPiece, answer: Answer) -> Json:
+        """Next part of completion number `index`, whose parts so far are `answer`."""
 
-    def chunk(self, prompt: int, piece: CompletionPiece) -> Json | None:
+    def chunk(self, prompt: int, piece: CompletionPiece, answer: Answer) -> Json | None:
         """See `Reply.chunk`."""
         job = self.generations[prompt]
         if not (piece.text or piece.finish or job.top is not None or self.fields.return_token_ids):
             return None
-        return self.head | {"choices": [self.part(prompt * job.n + piece.index, piece)]}
+        return self.head | {"choices": [self.part(prompt * job.n + piece.index, piece, answer)]}
 
     def closing(self, answers: Answers) -> list[Json]:
         """See `Reply.closing`."""
@@ -134,7 +136,7 @@ class CompletionsReply(TextReply):
                 choices.append(choice)
         return self.head | {"choices": choices, "usage": self.usage(answers)}
 
-    def part(self, index: int, piece: CompletionPiece) -> Json:
+    def part(self, index: int, piece: CompletionPiece, answer: Answer) -> Json:
         """See `Reply.part`."""
         return self._choice(index, piece.text, self._logprobs(piece.tokens), piece)
 
@@ -162,9 +164,12 @@ class CompletionsReply(TextReply):
 
 @dataclass(frozen=True, kw_only=True)
 class ChatReply(TextReply):
-    """Reply of `/v1/chat/completions`, for one prompt."""
+    """Reply of `/v1/chat/completions`, for one prompt. Calls are in `form` if the conversation offers tools; they are
+    streamed as a whole, once the turn has ended."""
 
     fields: ChatFields
+    conversation: Messages
+    form: CallForm | None
     PREFIX, KIND = "chatcmpl-", "chat.completion.chunk"
 
     def body(self, answers: Answers, scores: Scores) -> Json:
@@ -181,23 +186,42 @@ class ChatReply(TextReply):
             for i in range(self.generations[0].n)
         ]
 
-    def part(self, index: int, piece: CompletionPiece) -> Json:
+    def chunk(self, prompt: int, piece: CompletionPiece, answer: Answer) -> Json | None:
+        """See `Reply.chunk`."""
+        if self.form is not None:
+            sent = self.form.before(answer.text[: len(answer.text) - len(piece.text)])
+            whole = self._message(answer).content if piece.finish else self.form.before(answer.text)
+            piece = replace(piece, text=whole[len(sent) :])
+        return super().chunk(prompt, piece, answer)
+
+    def part(self, index: int, piece: CompletionPiece, answer: Answer) -> Json:
         """See `Reply.part`."""
+        calls = self._message(answer).calls if piece.finish else ()
+        delta: Json = {"content": piece.text} if piece.text or not piece.finish else {}
+        if calls:
+            delta["tool_calls"] = [{"index": place} | call_json(call) for place, call in enumerate(calls)]
         part: Json = {
             "index": index,
-            "delta": {"content": piece.text} if piece.text or not piece.finish else {},
+            "delta": delta,
             "logprobs": self._logprobs(piece.tokens) if piece.tokens else None,
-            "finish_reason": piece.finish,
+            "finish_reason": finish_of(piece.finish, calls),
         }
         part |= {"stop_reason": piece.stop} if piece.finish else {}
         return part | ({"token_ids": _ids(piece)} if self.fields.return_token_ids and piece.tokens else {})
 
+    def _message(self, answer: Answer) -> Message:
+        """Message of a whole answer."""
+        if self.form is None:
+            return Message("assistant", answer.text)
+        return self.model.turn(_ids(answer), answer.text, self.conversation).message
+
     def _choice(self, index: int, answer: Answer) -> Json:
+        message = self._message(answer)
         choice: Json = {
             "index": index,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "message": message_json(message),
             "logprobs": self._logprobs(answer.tokens),
-            "finish_reason": answer.finish,
+            "finish_reason": finish_of(answer.finish, message.calls),
             "stop_reason": answer.stop,
         }
         ids = {"token_ids": _ids(answer), "weight_versions": answer.weight_versions}
@@ -242,6 +266,24 @@ class GenerateReply(Reply):
             for index, answer in enumerate(answers[0])
         ]
         return {"request_id": self.request_id, "choices": choices}
+
+
+def message_json(message: Message) -> Json:
+    """Message of the assistant in OpenAI's format, without text only if it has calls."""
+    said: Json = {"role": "assistant", "content": message.content, "refusal": None}
+    if not message.calls:
+        return said
+    return said | {"content": message.content or None, "tool_calls": [call_json(call) for call in message.calls]}
+
+
+def call_json(call: ToolCall) -> Json:
+    """Call of a tool in OpenAI's format."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def finish_of(finish: FinishReason | None, calls: Sequence[ToolCall]) -> str | None:
+    """Reason for the end of a turn: its calls, if it was not cut."""
+    return "tool_calls" if calls and finish == "stop" else finish
 
 
 def _ids(answer: Answer | CompletionPiece) -> list[int]:

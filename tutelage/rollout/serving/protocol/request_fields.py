@@ -36,8 +36,7 @@ ERROR_TYPES: Mapping[int, str] = {
 
 IGNORED = frozenset({
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "priority", "cache_salt",
-    "skip_special_tokens", "spaces_between_special_tokens", "detokenize", "output_mode", "parallel_tool_calls",
-    "tool_choice",
+    "skip_special_tokens", "spaces_between_special_tokens", "detokenize", "output_mode",
 })  # fmt: skip
 """Fields that change no token, or have no effect without another, refused field."""
 
@@ -101,7 +100,7 @@ def convert(kind: Any, value: object, name: str, bounds: Bounds = UNBOUNDED) -> 
     except msgspec.ValidationError:
         converted = None
     if converted is None or (interval and not interval[0] <= converted <= interval[1]):
-        raise refusal(name, f"must be {expected}, not {_short(value)}")
+        raise refusal(name, f"must be {expected}, not {excerpt(value)}")
     return converted
 
 
@@ -117,9 +116,10 @@ def _check_effect(name: str, value: object, prefix: str, known: list[str]) -> No
         guess = f"; did you mean {near[0]!r}?" if near else "."
         raise RequestError(f"Unknown field {prefix}{name!r}{guess}", param=prefix + name)
     if value not in WITHOUT_EFFECT[name]:
-        raise refusal(prefix + name, f"is not supported here: leave it out (it is {_short(value)})")
+        raise refusal(prefix + name, f"is not supported here: leave it out (it is {excerpt(value)})")
 
 
-def _short(value: object) -> str:
+def excerpt(value: object) -> str:
+    """The beginning of a value in a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,11 +1,16 @@
 """Parsing of completion requests: validated against the model and converted to jobs."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from tutelage.base import config
+from tutelage.data.records import Message, Messages, Role, tools_of
+from tutelage.data.row_values import Unusable
+from tutelage.data.tool_values import read_calls, read_tools
 from tutelage.rollout.serving.jobs import Generation, Scoring
 from tutelage.rollout.serving.protocol.bodies import (
     ChatFields,
@@ -16,7 +21,7 @@ from tutelage.rollout.serving.protocol.bodies import (
 )
 from tutelage.rollout.serving.protocol.model import MOST_STOPS, ServedModel
 from tutelage.rollout.serving.protocol.replies import ChatReply, CompletionsReply, GenerateReply
-from tutelage.rollout.serving.protocol.request_fields import Ids, convert, read_fields, refusal
+from tutelage.rollout.serving.protocol.request_fields import Ids, RequestError, convert, excerpt, read_fields, refusal
 
 DEFAULT_TOKENS = 16
 """Default number of tokens of a completion, as in OpenAI's API."""
@@ -57,8 +62,9 @@ def read_chat(body: object, model: ServedModel) -> ChatReply:
         raise refusal("max_tokens", "is 0, which leaves nothing to answer")
     if top is not None and not fields.logprobs:
         raise refusal("top_logprobs", "is given without logprobs: set logprobs to true")
-    turns = [read_fields(MessageFields, turn, section=f"messages[{i}]") for i, turn in enumerate(fields.messages)]
-    prompt = model.prompt_of_messages(tuple(turn.message for turn in turns))
+    conversation = read_conversation(fields)
+    form = model.call_form() if tools_of(conversation) else None
+    prompt = model.prompt_of_messages(conversation)
     jobs = _generations(
         model,
         fields,
@@ -70,8 +76,63 @@ def read_chat(body: object, model: ServedModel) -> ChatReply:
         top=(top or 0) if fields.logprobs else None,
         streams=fields.stream,
         strips=True,
+        marks=() if form is None else form.marks,
     )
-    return ChatReply(model=model, prompts=[prompt], generations=jobs, streams=fields.stream, fields=fields)
+    return ChatReply(
+        model=model,
+        prompts=[prompt],
+        generations=jobs,
+        streams=fields.stream,
+        fields=fields,
+        conversation=conversation,
+        form=form,
+    )
+
+
+def read_conversation(fields: ChatFields) -> Messages:
+    """Conversation of a request, which offers its tools unless its tool_choice is "none". Raises RequestError."""
+    if fields.tool_choice not in ("auto", "none"):
+        raise refusal(
+            "tool_choice",
+            f"is {excerpt(fields.tool_choice)}, but this model calls tools of its own accord: choose auto or none",
+        )
+    messages, names = list[Message](), dict[str, str]()
+    for place, turn in enumerate(fields.messages):
+        section = f"messages[{place}]"
+        message = _read_message(read_fields(MessageFields, turn, section=section), section)
+        if message.role == "tool":
+            if message.call_id not in names:
+                raise refusal(f"{section}.tool_call_id", f"is {excerpt(message.call_id)}, the id of no call before it")
+            message = replace(message, name=names[message.call_id])
+        names |= {call.id: call.name for call in message.calls}
+        messages.append(message)
+    with _refused("tools"):
+        tools = read_tools(fields.tools)
+    if tools and not fields.parallel_tool_calls:
+        raise refusal("parallel_tool_calls", "is False, but this model may write several calls in a turn: leave it out")
+    return (replace(messages[0], tools=() if fields.tool_choice == "none" else tools), *messages[1:])
+
+
+def _read_message(fields: MessageFields, section: str) -> Message:
+    """Message for the chat template."""
+    role: Role = "system" if fields.role == "developer" else fields.role
+    with _refused(f"{section}.tool_calls"):
+        named = role == "assistant" and fields.tool_calls
+        calls = read_calls(fields.tool_calls, f"{section}.tool_calls") if named else ()
+    if fields.content is None and not calls:
+        raise refusal(f"{section}.content", "is missing: give a text")
+    parts = fields.content or ""
+    text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
+    return Message(role, text, calls=calls, call_id=fields.tool_call_id if role == "tool" else "")
+
+
+@contextmanager
+def _refused(field: str) -> Iterator[None]:
+    """Context in which unusable values of a field are refused."""
+    try:
+        yield
+    except Unusable as error:
+        raise RequestError(f"{error}.", param=field) from error
 
 
 def read_generate(body: object, model: ServedModel) -> GenerateReply:
