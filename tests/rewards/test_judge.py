@@ -242,7 +242,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
     ("text", "told"),
     [
         (LEAST.replace("Kind and short.", " "), r"judge.toml: The rubric is empty"),
-        (LEAST.replace('rubric = "Kind and short."\n', ""), "rubric is required"),
+        (LEAST.replace('rubric = "Kind and short."\n', ""), "The rubric is empty"),
         (LEAST + 'by = "vibes"\n', "by must be"),
         (LEAST + "highest = 1\n", "from 1 to 1 says nothing"),
         (LEAST + 'by = "pairs"\nhighest = 5\n', "by = 'pairs' gives none"),

@@ -24,7 +24,7 @@ from tutelage.commands.results import MODEL, TrainingResult
 from tutelage.data.chat_template import dated
 from tutelage.data.formats import LoadedRecords
 from tutelage.data.record_files import Record, fingerprint
-from tutelage.data.records import Demonstration, Preference
+from tutelage.data.records import Demonstration, Preference, Prompt
 from tutelage.engines.choose import release_memory
 from tutelage.engines.plans.token_budget import scoring_tokens
 from tutelage.engines.ranks.processes import is_restart, join, ranks_on_this_machine
@@ -34,6 +34,7 @@ from tutelage.models.heads import ScalarModel
 from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
 from tutelage.report.model_card import write_model_card
+from tutelage.rewards.judging_costs import judging_costs
 from tutelage.rollout.generator import EncodedPrompt
 from tutelage.train.learner import Step
 from tutelage.train.run.folder import Run
@@ -71,6 +72,12 @@ def announce(loaded: Loaded) -> Loaded:
     """Remark on what was read from a file, and what of it is not used; returns the same records."""
     remark(loaded.describe())
     return loaded
+
+
+def announce_judging(rewards: Sequence[str], prompts: Sequence[Prompt], completions: int) -> None:
+    """Remark on what the judges among rewards cost for this number of completions of every prompt."""
+    for line in judging_costs(rewards, prompts, completions):
+        remark(line)
 
 
 @contextmanager

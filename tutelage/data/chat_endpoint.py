@@ -148,14 +148,15 @@ class Prices:
 
 @dataclass(frozen=True)
 class Usage:
-    """Usage of an endpoint: requests sent, requests answered from the cache, input and output tokens, and the cost
-    of all replies, including earlier runs if cached in a file."""
+    """Usage of an endpoint: requests sent, requests answered from the cache, input and output tokens, the cost of all
+    replies, including earlier runs if cached in a file, and questions to which no reply had a value."""
 
     requests: int = 0
     kept: int = 0
     read: int = 0
     written: int = 0
     cost: float = 0.0
+    missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -181,16 +182,30 @@ class PaidEndpoint:
 
         Raises TutelageError if the endpoint fails, the budget is spent, or no value is found: `expected` names it.
         """
+        value, reply = self._attempts(question, read)
+        if value is None:
+            raise TutelageError(
+                f"The judge {self.endpoint.model} gave no {expected}: '{reply.strip()[-200:]}'. Its prompt asks for "
+                "one at the end; use a model that follows it, or a custom prompt."
+            )
+        return value
+
+    def find(self, question: str, read: Callable[[str], T | None]) -> T | None:
+        """As `ask`, but None, counted in `usage.missing`, if no value is found."""
+        value, _ = self._attempts(question, read)
+        if value is None:
+            self._ledger.count_missing()
+        return value
+
+    def _attempts(self, question: str, read: Callable[[str], T | None]) -> tuple[T | None, str]:
+        """The first value that `read` parses from a reply, None if there is none, and the last reply."""
         reply = ""
         for attempt in range(ATTEMPTS):
             reply = self._reply(question, attempt)
             value = read(reply)
             if value is not None:
-                return value
-        raise TutelageError(
-            f"The judge {self.endpoint.model} gave no {expected}: '{reply.strip()[-200:]}'. Its prompt asks for one at "
-            "the end; use a model that follows it, or a custom prompt."
-        )
+                return value, reply
+        return None, reply
 
     def _reply(self, question: str, attempt: int) -> str:
         key = json.dumps([self.endpoint.model, self.temperature, question, attempt])
@@ -240,11 +255,21 @@ class _Ledger:
                 self.usage = replace(self.usage, kept=self.usage.kept + 1)
             return self._replies.get(digest)
 
+    def count_missing(self) -> None:
+        with self._lock:
+            self.usage = replace(self.usage, missing=self.usage.missing + 1)
+
     def add(self, digest: str, reply: str, read: int, written: int, cost: float) -> None:
         with self._lock:
             self._replies[digest] = reply
             now = self.usage
-            self.usage = Usage(now.requests + 1, now.kept, now.read + read, now.written + written, now.cost + cost)
+            self.usage = replace(
+                now,
+                requests=now.requests + 1,
+                read=now.read + read,
+                written=now.written + written,
+                cost=now.cost + cost,
+            )
             if self._path is None:
                 return
             try:

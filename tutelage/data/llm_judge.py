@@ -134,9 +134,12 @@ class EndpointPairJudge:
 
     def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
         """Raises TutelageError if the endpoint fails or returns no verdict."""
+        return self.endpoint.ask(self.request(messages, first, second), read_verdict, "verdict such as [[A]]")
+
+    def request(self, messages: Messages, first: str, second: str) -> str:
+        """The question about two responses in the order shown."""
         parts = {"question": self.question, "guidelines": self.guidelines, "conversation": conversation_text(messages)}
-        request = fill(self.template, parts | {"first": first, "second": second})
-        return self.endpoint.ask(request, read_verdict, "verdict such as [[A]]")
+        return fill(self.template, parts | {"first": first, "second": second})
 
 
 def read_verdict(reply: str) -> Opinion | None:

@@ -147,6 +147,12 @@ SCORES = (
     Metric("judge/tokens", "Input and output tokens of judges.", TOKENS),
     Metric("judge/cost", "Their cost, by `price_read` and `price_written`.", "your currency"),
     Metric(
+        "judge/missing",
+        "Criteria of rubrics without a verdict, because neither of two replies had one; scores omit them.",
+        COUNT,
+        "0: a judge without verdicts does not follow its prompt.",
+    ),
+    Metric(
         "rules/over_limits",
         "Completions that rules could not read within their limits of size and time since the run began; they score as "
         "those that do not match.",

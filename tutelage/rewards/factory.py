@@ -24,7 +24,7 @@ from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.names import names_model, split_weight
-from tutelage.rewards.reward import Reward, columns_read
+from tutelage.rewards.reward import SYNONYMS, Reward, columns_read
 
 FILES: Mapping[str, Mapping[str, str]] = {
     "rules": {
@@ -174,7 +174,10 @@ def require_columns(names: Sequence[str], prompts: LoadedRecords[Any]) -> None:
     for name, columns in columns_by_name(names).items():
         for column in columns:
             rows = zip(prompts.places, prompts.records, strict=True)
-            lacking = [(place, prompt) for place, prompt in rows if prompt.data.get(column) is None]
+            names_of_it = SYNONYMS.get(column, (column,))
+            lacking = [
+                (place, prompt) for place, prompt in rows if all(prompt.data.get(each) is None for each in names_of_it)
+            ]
             if lacking:
                 place, prompt = lacking[0]
                 count = f"{len(lacking):,} of {counted(len(prompts.records), 'row', 'lacks')} it"

@@ -29,8 +29,10 @@ from tutelage.data.llm_judge import (
     read_rating,
     require_parts,
 )
-from tutelage.data.records import Messages
+from tutelage.data.records import Messages, Prompt
+from tutelage.data.rubrics import TEMPLATE, EndpointRubricJudge
 from tutelage.rewards.reward import Completion, Reward
+from tutelage.rewards.rubric import RubricReward
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,10 @@ class JudgeReward:
         by_request = dict(zip(distinct, ratings, strict=True))
         return [by_request[request] for request in requests]
 
+    def questions(self, prompt: Prompt, completions: int) -> list[tuple[str, int]]:
+        """Requests about the completions of a prompt, without their texts, and the number of each."""
+        return [(self._request(Completion(prompt.id, prompt.messages, "", prompt.data)), completions)]
+
     def _request(self, one: Completion) -> str:
         columns = {
             name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -157,10 +163,20 @@ class PairwiseJudgeReward:
     at_once: int = AT_ONCE
 
     @property
+    def endpoint(self) -> PaidEndpoint | None:
+        """Endpoint of the judge; None for a function."""
+        return self.compare.endpoint if isinstance(self.compare, EndpointPairJudge) else None
+
+    @property
     def usage(self) -> Usage:
         """Usage of the judge so far."""
-        endpoint = getattr(self.compare, "endpoint", None)
-        return endpoint.usage if isinstance(endpoint, PaidEndpoint) else Usage()
+        return Usage() if self.endpoint is None else self.endpoint.usage
+
+    def questions(self, prompt: Prompt, completions: int) -> list[tuple[str, int]]:
+        """Requests about the completions of a prompt, without their texts, and the number of each."""
+        if not isinstance(self.compare, EndpointPairJudge):
+            return []
+        return [(self.compare.request(prompt.messages, "", ""), 2 * _matches(self.schedule, completions))]
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError for a prompt with a single completion, and if the judge fails."""
@@ -195,6 +211,14 @@ class PairwiseJudgeReward:
         return PairResult(first, second, {"first": 1.0, "second": 0.0, "tie": 0.5}[preferred])
 
 
+def _matches(schedule: Schedule, players: int) -> int:
+    """Number of matches among equal players."""
+    played: list[PairResult] = []
+    while pairs := schedule(players, played):
+        played += [PairResult(first, second, 0.5) for first, second in pairs]
+    return len(played)
+
+
 def _shares(group: Sequence[Completion], players: Sequence[Completion], played: Sequence[PairResult]) -> list[float]:
     """Win rate of each completion of a group; 1/2 without another completion."""
     share = {
@@ -215,11 +239,12 @@ class JudgeSettings:
     """Address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
     model: str
     """Name of the model at the endpoint."""
-    rubric: str
-    """Criteria of a good response, in free text."""
-    by: Literal["rating", "pairs", "tournament"] = "rating"
+    rubric: str = ""
+    """Criteria of a good response, in free text; optional guidelines with by = "rubric"."""
+    by: Literal["rating", "pairs", "tournament", "rubric"] = "rating"
     """rating: rate each response; pairs: compare all pairs of responses to a prompt, in both orders; tournament:
-    fewer comparisons, between responses with similar scores."""
+    fewer comparisons, between responses with similar scores; rubric: decide about each criterion in the column `rubric`
+    of the prompt's row."""
     question: str = ""
     """Question before the rubric, if not the default."""
     lowest: float = 1.0
@@ -244,8 +269,10 @@ class JudgeSettings:
     """Maximum total cost, including that of the replies in the file; 0 for no limit."""
 
     def __post_init__(self) -> None:
-        if not self.rubric.strip():
+        if self.by != "rubric" and not self.rubric.strip():
             raise TutelageError("The rubric is empty: state what makes a response good.")
+        if self.by == "rubric" and self.question:
+            raise TutelageError('question does not apply to by = "rubric", whose questions are the criteria.')
         if not self.model:
             raise TutelageError("model is empty: name the model at the endpoint.")
         if self.at_once < 1 or self.timeout <= 0 or self.temperature < 0:
@@ -282,6 +309,9 @@ def _judge(settings: JudgeSettings, folder: Path) -> Reward:
             settings.highest,
             settings.at_once,
         )
+    if settings.by == "rubric":
+        judge_of_criteria = EndpointRubricJudge(endpoint, settings.rubric, _template(settings, folder, TEMPLATE))
+        return RubricReward(judge_of_criteria, settings.at_once)
     template = _template(settings, folder, PAIR_TEMPLATE)
     judge = EndpointPairJudge(endpoint, settings.question or EndpointPairJudge.question, settings.rubric, template)
     return PairwiseJudgeReward(judge, SCHEDULES[settings.by], settings.at_once)
@@ -294,6 +324,6 @@ def _template(settings: JudgeSettings, folder: Path, usual: str) -> str:
         template = (folder / settings.template).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
-    if "{guidelines}" not in template:
+    if "{guidelines}" not in template and (settings.rubric or settings.by != "rubric"):
         raise TutelageError(f"The prompt {settings.template} lacks {{guidelines}}, the place of the rubric.")
     return template

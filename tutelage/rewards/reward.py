@@ -15,6 +15,7 @@ from tutelage.base.nouns import counted
 from tutelage.core.batch import Rollout, Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Messages, Prompt
+from tutelage.data.rubrics import COLUMNS
 
 Scores: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[float | None]
 """One finite number per completion: Float[B] as a tensor or array of any numeric type, or a sequence of numbers, with
@@ -114,6 +115,9 @@ def columns_read(reward: object) -> tuple[str, ...]:
     columns = (column for part in made_of(reward) for column in getattr(part, "columns", ()))
     return tuple(dict.fromkeys(columns))
 
+
+SYNONYMS: Mapping[str, tuple[str, ...]] = {"rubric": COLUMNS}
+"""Columns that stand for each other, by the one that rewards declare."""
 
 UNUSED_PAD = 0
 """Padding of the tokens of single completions; masked, so its id is irrelevant."""

@@ -112,8 +112,8 @@ def reward_metrics(reward: Reward) -> dict[str, float]:
     """Counts since the process started: usage of the judges in a reward, and completions beyond the limits of its
     rules.
 
-    judge/requests (sent), judge/kept (answered from the cache), judge/tokens (input and output) and judge/cost;
-    rules/over_limits (see `rewards.sandbox`). Empty without judges and rules.
+    judge/requests (sent), judge/kept (answered from the cache), judge/tokens (input and output), judge/cost and
+    judge/missing (verdicts on criteria); rules/over_limits (see `rewards.sandbox`). Empty without judges and rules.
     """
     parts = list(made_of(reward))
     metrics: dict[str, float] = {}
@@ -125,5 +125,6 @@ def reward_metrics(reward: Reward) -> dict[str, float]:
             "judge/kept": float(sum(usage.kept for usage in usages)),
             "judge/tokens": float(sum(usage.read + usage.written for usage in usages)),
             "judge/cost": sum(usage.cost for usage in usages),
+            "judge/missing": float(sum(usage.missing for usage in usages)),
         }
     return metrics

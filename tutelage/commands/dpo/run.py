@@ -12,12 +12,13 @@ from tutelage.commands.dpo.pairs import PreferenceJob, pairs_job, single_answers
 from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import DpoResult
-from tutelage.commands.runs import announce, conclusion, open_training, remark, token_budget
+from tutelage.commands.runs import announce, announce_judging, conclusion, open_training, remark, token_budget
 from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.commands.trust import Record
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.formats import load_preferences, load_prompts, load_unpaired
 from tutelage.data.pairing import split_by_prompt
+from tutelage.data.records import Prompt
 from tutelage.engines.ranks.processes import join
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -62,6 +63,8 @@ def prepare_dpo(settings: DpoSettings) -> AbstractContextManager[Training[DpoRes
     loaded = announce(read(settings.prompts or settings.data))
     if settings.prompts:
         require_columns(settings.reward, loaded)
+        prompts = [record for record in loaded.records if isinstance(record, Prompt)]
+        announce_judging(settings.reward, prompts, settings.samples)
     trust = measured_first(settings)
     start = partial(_training, settings, loss, loaded.records, trust, None)
     return open_training(settings, DpoResult, start, loaded.records)

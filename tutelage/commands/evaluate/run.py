@@ -19,7 +19,7 @@ from tutelage.commands.evaluate import reward_benchmark
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.evaluate.summary import Side, answer_rows, table
 from tutelage.commands.generators import environment_of, fixed_generator, playing
-from tutelage.commands.runs import announce, remark
+from tutelage.commands.runs import announce, announce_judging, remark
 from tutelage.core.batch import Rollout, Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
@@ -122,8 +122,11 @@ def _benchmark(settings: EvaluateSettings, ranks: Ranks) -> EvaluateResult:
 
 def _prompts(settings: EvaluateSettings) -> list[Prompt]:
     loaded = announce(load_prompts(settings.prompts))
-    require_columns([source for _, source in _named(settings)], loaded)
-    return list(loaded.records[: settings.limit or None])
+    rewards = [source for _, source in _named(settings)]
+    require_columns(rewards, loaded)
+    prompts = list(loaded.records[: settings.limit or None])
+    announce_judging(rewards, prompts, settings.n * (2 if settings.against else 1))
+    return prompts
 
 
 def _write(

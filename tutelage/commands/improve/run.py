@@ -19,6 +19,7 @@ from tutelage.commands.layout import lay_out_beside, reward_beside, trained_poli
 from tutelage.commands.results import ImproveResult
 from tutelage.commands.runs import (
     announce,
+    announce_judging,
     conclusion,
     fitting_prompts,
     open_training,
@@ -83,7 +84,9 @@ def prepare_improve(settings: ImproveSettings) -> AbstractContextManager[Trainin
     for line in remarks(recipe):
         remark(line)
     loaded = announce(load_prompts(settings.prompts))
-    require_columns((*settings.reward, *_watched(settings).values()), loaded)
+    rewards = (*settings.reward, *_watched(settings).values())
+    require_columns(rewards, loaded)
+    announce_judging(rewards, loaded.records, recipe.samples)
     environment = environment_of(settings)
     prompts = loaded.records if environment is None else environment.offer(loaded.records)
     texts = announce(load_demonstrations(settings.ptx)).records if settings.ptx else ()

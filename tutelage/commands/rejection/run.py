@@ -9,7 +9,7 @@ from tutelage.commands.layout import reward_beside, trained_policy
 from tutelage.commands.own_completions import AnswerSource, answer_source, score_look, steps_per_round
 from tutelage.commands.rejection.settings import RejectionSettings
 from tutelage.commands.results import RejectionResult
-from tutelage.commands.runs import announce, conclusion, open_training, remark, token_budget
+from tutelage.commands.runs import announce, announce_judging, conclusion, open_training, remark, token_budget
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
@@ -49,6 +49,7 @@ def prepare_rejection(settings: RejectionSettings) -> AbstractContextManager[Tra
     """Open a rejection-sampling run for iteration step by step; `rejection` runs it to its end."""
     loaded = announce(load_prompts(settings.prompts))
     require_columns(settings.reward, loaded)
+    announce_judging(settings.reward, loaded.records, settings.samples)
     if not settings.overall and settings.keep == 1:
         nats = best_of_n_kl(settings.samples)
         remark(f"Best of {settings.samples}: a round targets a KL of at most {nats:.2f} nats from its start.")

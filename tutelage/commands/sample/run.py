@@ -11,7 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
 from tutelage.commands.generators import unseen_generator
-from tutelage.commands.runs import announce, remark
+from tutelage.commands.runs import announce, announce_judging, remark
 from tutelage.commands.sample.settings import SampleSettings
 from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.formats import load_completions, load_prompts
@@ -82,6 +82,7 @@ def sample(settings: SampleSettings) -> SampleResult:
     """
     loaded = announce(load_prompts(settings.prompts))
     require_columns(settings.reward, loaded)
+    announce_judging(settings.reward, loaded.records, settings.best_of or settings.n)
     if not loaded.records:
         raise TutelageError(f"{settings.prompts} has no prompts.")
     ranks = join()

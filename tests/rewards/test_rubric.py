@@ -1,0 +1,80 @@
+"""The reward of rubrics: one request for each criterion, and what it costs beforehand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import choices, serving
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
+from tutelage.data.records import Prompt, user
+from tutelage.data.rubrics import EndpointRubricJudge
+from tutelage.rewards.composite import MeasuredReward
+from tutelage.rewards.judge import judge_named
+from tutelage.rewards.judging_costs import judging_costs
+from tutelage.rewards.reward import Completions
+from tutelage.rewards.rubric import RubricReward
+from tutelage.rewards.scores import reward_metrics, scores_of
+
+ROWS = [{"criterion": "good", "points": 3}, {"criterion": "short", "points": 1}, {"criterion": "bad", "points": -2}]
+
+
+def reply(request: dict[str, Any], number: int) -> dict[str, Any]:
+    """A criterion is met by a response that contains its word; about "short" nothing can be said of "odd"."""
+    text = request["messages"][0]["content"]
+    response = text.partition("[Response]\n")[2].partition("\n[End of response]")[0]
+    criterion = text.partition("[Criterion]\n")[2].partition("\n[End of criterion]")[0]
+    if "odd" in response and criterion == "short":
+        return choices("Who knows")
+    return choices("[[MET]]" if criterion in response else "[[UNMET]]")
+
+
+def test_scores_follow_the_rubric_of_each_row_and_no_question_is_sent_twice() -> None:
+    prompts = [Prompt("p", user("?"), data={"rubric": ROWS}), Prompt("q", user("?"), data={"rubrics": ["bad"]})]
+    answers = ["good short", "good bad", "good odd", "good odd"]
+    with serving(reply) as served:
+        reward = RubricReward(EndpointRubricJudge(PaidEndpoint(Endpoint(served.url, "m"))))
+        scores = scores_of(reward, Completions([prompts[0]] * 4, answers))
+        assert scores.tolist() == pytest.approx([1.0, 0.25, 1.0, 1.0])
+        assert len(served.asked) == 3 + 3 + 4
+        assert scores_of(reward, Completions([prompts[1]], ["so bad"])).tolist() == [1.0]
+        metrics = reward_metrics(reward)
+        assert metrics["judge/missing"] == 1
+        assert metrics["judge/requests"] == 11
+
+
+def test_a_completion_without_enough_verdicts_has_no_score() -> None:
+    with serving(lambda request, number: choices("?")) as served:
+        reward = RubricReward(EndpointRubricJudge(PaidEndpoint(Endpoint(served.url, "m"))))
+        assert reward(Completions([Prompt("p", user("?"), data={"rubric": ROWS})], ["good"])) == [None]
+
+
+def settings(folder: Path, text: str) -> str:
+    (folder / "judge.toml").write_text(f'url = "http://localhost:1/v1"\nmodel = "m"\n{text}', encoding="utf-8")
+    return str(folder / "judge.toml")
+
+
+def test_a_file_of_settings_makes_the_reward(tmp_path: Path) -> None:
+    reward = judge_named(settings(tmp_path, 'by = "rubric"\nrubric = "Be strict."\n'))
+    assert isinstance(reward, RubricReward)
+    assert reward.judge.guidelines == "Be strict."
+    with pytest.raises(TutelageError, match="question"):
+        judge_named(settings(tmp_path, 'by = "rubric"\nquestion = "?"\n'))
+    with pytest.raises(TutelageError, match="rubric"):  # a study keeps no columns
+        MeasuredReward.of(reward)
+
+
+def test_costs_are_known_before_anything_is_sent(tmp_path: Path) -> None:
+    prompts = [Prompt("p", user("?"), data={"rubric": ROWS}), Prompt("q", user("?"), data={"rubric": ["bad"]})]
+    priced = "price_read = 1000000.0\n"
+    for by, requests in (("rubric", 8 * 4), ("rating", 8 * 2), ("pairs", 2 * 28 * 2), ("tournament", 2 * 12 * 2)):
+        file = settings(tmp_path, f'by = "{by}"\nrubric = "{"x" * 3000}"\n{priced}')
+        (line,) = judging_costs([f"judge:{file}", "rule:length(limit=3)"], prompts, 8)
+        assert f"{requests} requests" in line
+        tokens = int(line.split(" to m: ")[1].split(" token")[0].replace(",", ""))
+        assert 1000 * requests < tokens < 2000 * requests
+        assert f"{tokens:.2f}" in line
+    file = settings(tmp_path, 'by = "rubric"')
+    with pytest.raises(TutelageError, match="prompt z"):
+        list(judging_costs([f"judge:{file}"], [Prompt("z", user("?"))], 1))

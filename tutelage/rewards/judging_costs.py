@@ -1,0 +1,47 @@
+"""Requests, tokens and costs of the judges among rewards, before they are asked."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+from tutelage.base.nouns import counted
+from tutelage.data.chat_endpoint import CHARACTERS, PaidEndpoint
+from tutelage.data.records import Prompt
+from tutelage.rewards.factory import rewards_without_model
+from tutelage.rewards.reward import made_of
+
+
+@runtime_checkable
+class AskingReward(Protocol):
+    """Reward that sends requests to the model behind an endpoint."""
+
+    @property
+    def endpoint(self) -> PaidEndpoint | None: ...
+
+    def questions(self, prompt: Prompt, completions: int) -> list[tuple[str, int]]:
+        """Requests about the completions of a prompt, without their texts, and the number of each."""
+
+
+def judging_costs(names: Sequence[str], prompts: Sequence[Prompt], completions: int) -> Iterator[str]:
+    """A sentence for each judge among the rewards: what `completions` of every prompt cost, cached replies excepted.
+
+    Tokens are those of the requests without the completions, with `CHARACTERS` characters each. Raises TutelageError
+    for a row that the judge cannot read.
+    """
+    for name, reward in rewards_without_model(names).items():
+        for part in made_of(reward):
+            if isinstance(part, AskingReward) and part.endpoint is not None:
+                yield f"{name}: {_cost(part, part.endpoint, prompts, completions)}"
+
+
+def _cost(judge: AskingReward, endpoint: PaidEndpoint, prompts: Sequence[Prompt], completions: int) -> str:
+    asked = [each for prompt in prompts for each in judge.questions(prompt, completions)]
+    tokens = sum(number * math.ceil(len(request) / CHARACTERS) for request, number in asked)
+    price = endpoint.prices.read
+    cost = f", {tokens * price / 1e6:.2f} at the price of reading" if price else ""
+    each = counted(completions, "completion")
+    return (
+        f"{each} of each of {counted(len(prompts), 'prompt')} take {counted(sum(n for _, n in asked), 'request')} to "
+        f"{endpoint.endpoint.model}: {counted(tokens, 'token')} to read{cost}, besides the completions and its "
+        "replies"
+    )
