@@ -107,10 +107,11 @@ class Site:
         return study
 
     def add(self, study: Study, texts: Sequence[Sequence[str]], *, pool: str = "production", start: int = 0) -> None:
-        """More questions; those of other pools have a as their known answer."""
+        """More questions; those of other pools have a as their known answer. Each prompt has two criteria."""
         prompts, completions, items = [], [], []
         for number, responses in enumerate(texts, start):
-            prompts.append(Prompt(f"p{number}", user(f"Question {number}?")))
+            rubric = [f"Is right about {number}", "Invents a number"]
+            prompts.append(Prompt(f"p{number}", user(f"Question {number}?"), data={"rubric": rubric}))
             keys = [f"p{number}r{place}" for place in range(len(responses))]
             completions += [
                 CompletionRecord(key, f"p{number}", text, f"SECRET-MODEL-{place}", "SECRET-SAMPLING")

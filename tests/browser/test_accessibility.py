@@ -218,6 +218,17 @@ def test_ratings_have_no_serious_fault(site: Site, visit: Visit, width: int) -> 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_criteria_have_no_serious_fault(site: Site, visit: Visit, width: int) -> None:
+    study = site.study([[RICH, "b", "c"]] * 2, kind="checklist", scale=2)
+    page = visit(width=width)
+    site.sign_in(page, study)
+    open_rating(page, site)
+    press(page, "1 3 2")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_a_fault_would_be_found(site: Site, visit: Visit) -> None:
     study = busy(site)
     page = visit()

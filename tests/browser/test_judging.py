@@ -215,6 +215,32 @@ def test_ratings_arrive_as_they_were_given(site: Site, visit: Visit, tmp_path: P
     assert len(site.exported(study, tmp_path / "export")) == 3
 
 
+def test_verdicts_on_the_criteria_of_each_prompt_arrive_as_they_were_given(site: Site, visit: Visit) -> None:
+    study = site.study([[f"text {place}" for place in "abc"]] * 2, kind="checklist", scale=2)
+    page = visit()
+    site.sign_in(page, study)
+    first = open_rating(page, site)
+    press(page, "Enter")
+    expect(page.locator("#hint")).to_contain_text("every criterion of every response")
+    expect(page.locator("#order")).to_have_text("0 of 6 criteria decided.")
+    press(page, "1 2 3 1 2 2")
+    expect(page.locator("#order")).to_have_text("Everything is decided.")
+    press(page, "Enter")
+    shown(page, first.question)
+    page.click("#undo")
+    expect(page.locator("#editing")).to_be_visible()
+    checked = page.locator(".response input:checked")
+    given = ["met", "unmet", "unsure", "met", "unmet", "unmet"]
+    assert [checked.nth(place).input_value() for place in range(6)] == given
+    press(page, "Enter")
+    saved(page)
+    (vote,) = [vote for vote in list_votes(site.store, study.id) if vote.latest]
+    names = list(vote.displayed["verdicts"])  # type: ignore[call-overload]
+    assert names[1] == "Invents a number"
+    assert names[0].startswith("Is right about")
+    assert vote.displayed["verdicts"] == {names[0]: given[::2], names[1]: given[1::2]}
+
+
 def test_practice_with_ratings_says_which_response_is_better(site: Site, visit: Visit) -> None:
     study = site.study([("good", "bad")], kind="likert", scale=5, pool="training")
     page = visit()

@@ -32,6 +32,9 @@ ELSEWHERE = (
     Elsewhere("collect serve .*", "commands/test_collect_server.py", "it serves until it is stopped"),
     Elsewhere("collect init .* --live .*", "commands/test_collect_live.py", "it asks models that are served"),
     Elsewhere("collect invite .*--smtp .*", "people/web/test_serving.py", "it asks a mail server"),
+    Elsewhere(
+        "collect (init|judge) runs/criteria .*", "commands/collect/test_judge.py", "it needs rubrics and an endpoint"
+    ),
     Elsewhere("collect webhook .*--test.*", "commands/collect/test_connections.py", "it calls an address"),
     Elsewhere("serve .*", "rollout/serving/test_policy_server.py", "it serves until it is stopped"),
     Elsewhere("chat --model smollm2", "models/test_gguf_reader.py", "it needs a package of 93 MB"),

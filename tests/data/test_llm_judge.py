@@ -1,5 +1,7 @@
 """What a judge is asked, what is read from its replies, and what both orders say together."""
 
+from typing import Any
+
 import pytest
 from served import choices, serving
 
@@ -7,14 +9,17 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.llm_judge import (
     EndpointPairJudge,
+    EndpointRubricJudge,
     Opinion,
     Preferred,
     in_both_orders,
+    read_decision,
     read_rating,
     read_verdict,
     require_parts,
 )
 from tutelage.data.records import Messages, user
+from tutelage.data.rubrics import Criterion
 
 
 @pytest.mark.parametrize(
@@ -76,3 +81,27 @@ def test_a_prompt_without_its_parts_is_refused() -> None:
     require_parts("{conversation}{first}{second}", "conversation", "first", "second")
     with pytest.raises(TutelageError, match=r"lacks \{first\}, \{second\}\."):
         EndpointPairJudge(PaidEndpoint(Endpoint("http://localhost:1/v1", "m")), template="{conversation}")
+
+
+def test_the_last_verdict_of_a_reply_counts() -> None:
+    assert read_decision("[[UNMET]]? No: [[met]]") is True
+    assert read_decision("It is [[ Unmet ]].") is False
+    assert read_decision("MET, met") is None
+
+
+def test_a_criterion_without_a_verdict_is_asked_twice_and_then_missing() -> None:
+    def reply(request: dict[str, Any], number: int) -> dict[str, Any]:
+        text = request["messages"][0]["content"]
+        return choices("[[MET]]" if "Is kind" in text else "Hard to say.")
+
+    with serving(reply) as served:
+        judge = EndpointRubricJudge(PaidEndpoint(Endpoint(served.url, "m")))
+        verdicts = [judge(user("Hello?"), "Hi!", Criterion(text)) for text in ("Is kind", "Is right", "Is kind")]
+        assert verdicts == [True, None, True]
+        assert len(served.asked) == 3
+        assert (judge.endpoint.usage.missing, judge.endpoint.usage.kept) == (1, 1)
+
+
+def test_a_template_of_ones_own_needs_its_places() -> None:
+    with pytest.raises(TutelageError, match="criterion"):
+        EndpointRubricJudge(PaidEndpoint(Endpoint("http://localhost:1/v1", "m")), template="{conversation} {response}")

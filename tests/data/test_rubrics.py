@@ -1,25 +1,13 @@
-"""Rubrics: the public shapes, the score against closed forms, verdicts that cannot be read."""
+"""Rubrics: the public shapes, the score against closed forms."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served import choices, serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
-from tutelage.data.records import user
-from tutelage.data.rubrics import (
-    Criterion,
-    EndpointRubricJudge,
-    read_rubric,
-    read_verdict,
-    rubric_of,
-    rubric_rows,
-    rubric_score,
-)
+from tutelage.data.rubrics import Criterion, read_rubric, rubric_of, rubric_rows, rubric_score
 
 PUBLIC: dict[str, tuple[object, tuple[Criterion, ...]]] = {
     "HealthBench": (
@@ -123,27 +111,3 @@ def test_scores_ignore_the_unit_of_points_and_meeting_a_criterion_moves_them_by_
     assert met is not None
     assert unmet is not None
     assert met > unmet
-
-
-def test_the_last_verdict_of_a_reply_counts() -> None:
-    assert read_verdict("[[UNMET]]? No: [[met]]") is True
-    assert read_verdict("It is [[ Unmet ]].") is False
-    assert read_verdict("MET, met") is None
-
-
-def test_a_criterion_without_a_verdict_is_asked_twice_and_then_missing() -> None:
-    def reply(request: dict[str, Any], number: int) -> dict[str, Any]:
-        text = request["messages"][0]["content"]
-        return choices("[[MET]]" if "Is kind" in text else "Hard to say.")
-
-    with serving(reply) as served:
-        judge = EndpointRubricJudge(PaidEndpoint(Endpoint(served.url, "m")))
-        verdicts = [judge(user("Hello?"), "Hi!", Criterion(text)) for text in ("Is kind", "Is right", "Is kind")]
-        assert verdicts == [True, None, True]
-        assert len(served.asked) == 3
-        assert (judge.endpoint.usage.missing, judge.endpoint.usage.kept) == (1, 1)
-
-
-def test_a_template_of_ones_own_needs_its_places() -> None:
-    with pytest.raises(TutelageError, match="criterion"):
-        EndpointRubricJudge(PaidEndpoint(Endpoint("http://localhost:1/v1", "m")), template="{conversation} {response}")

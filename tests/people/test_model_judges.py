@@ -1,18 +1,33 @@
 """Model judges and reward models as raters."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
-from tutelage.data.llm_judge import EndpointPairJudge, Opinion
-from tutelage.data.records import Messages, user
-from tutelage.people import Selection, Store, add_rater, create_study, label_study, list_raters, list_votes
-from tutelage.people.model_judges import ScoreJudge, judge_study
+from tutelage.data.llm_judge import EndpointPairJudge, EndpointRubricJudge, Opinion
+from tutelage.data.records import CompletionRecord, Messages, Prompt, user
+from tutelage.data.rubrics import Criterion
+from tutelage.people import (
+    Assignment,
+    Item,
+    Selection,
+    Store,
+    Study,
+    add_items,
+    add_rater,
+    create_study,
+    label_study,
+    list_raters,
+    list_votes,
+)
+from tutelage.people.answers import judged
+from tutelage.people.model_judges import ScoreJudge, criterion_agreements, judge_study
 
-from .worlds import raters_of, study_of, work
+from .worlds import QUIET, raters_of, study_of, work
 
 GOOD_FIRST = Opinion("first", 2, "kinder")
 
@@ -108,3 +123,60 @@ def test_an_endpoint_is_asked_both_ways_and_understood(lite: Store) -> None:
     assert "secret" not in json.dumps(dict(rater.detail))
     other = EndpointPairJudge(endpoint, "Which is kinder?", "Be strict.")
     assert other.detail["prompt_sha256"] != judge.detail["prompt_sha256"]
+
+
+PROMPTS = 12
+ROWS = [{"criterion": "right", "points": 3}, {"criterion": "long", "points": -1}]
+
+
+def study_of_criteria(store: Store) -> Study:
+    """Of 12 prompts, whose responses are right or not and long or not."""
+    study = create_study(store, "criteria", kind="checklist", plan=replace(QUIET, overlap=2))
+    prompts = [Prompt(f"p{i}", user(f"{i}?"), data={"rubric": ROWS}) for i in range(PROMPTS)]
+    texts = {f"p{i}": (f"right {i}", f"long {i}") for i in range(PROMPTS)}
+    completions = [CompletionRecord(text, key, text, "m") for key, both in texts.items() for text in both]
+    add_items(store, study.id, prompts, completions, [Item(key, key, both) for key, both in texts.items()])
+    return study
+
+
+def seen(question: Assignment, criterion: str, text: str) -> str:
+    return "met" if criterion in text else "unmet"
+
+
+def test_a_judge_and_people_decide_about_the_same_criteria(store: Store) -> None:
+    study = study_of_criteria(store)
+    names = [criterion["criterion"] for criterion in ROWS]
+    work(
+        store,
+        raters_of(store, study, 2),
+        lambda question: judged(
+            {str(name): [seen(question, str(name), text) for text in question.texts] for name in names}
+        ),
+    )
+
+    def judge(messages: Messages, response: str, criterion: Criterion) -> bool | None:
+        """Right about "right"; about "long" it says no, and about two prompts nothing."""
+        number = int(response.split()[1])
+        return criterion.text == "right" and "right" in response if number > 1 else None
+
+    assert judge_study(store, study.id, "judge", judge) == PROMPTS
+    whole, *each = criterion_agreements(store, study.id, "judge")
+    by_name = {row.criterion: row for row in each}
+    rows = 2 * 2 * (PROMPTS - 2)  # two people, two responses
+    assert [whole.verdicts, by_name["right"].verdicts, by_name["long"].verdicts] == [2 * rows, rows, rows]
+    assert (whole.judge.value, by_name["right"].judge.value, by_name["long"].judge.value) == (0.75, 1.0, 0.5)
+    assert by_name["long"].judge.low is not None
+    assert all(row.people.value == 1.0 for row in (whole, *each))
+    assert criterion_agreements(store, study.id, "nobody") == ()
+
+
+def test_criteria_are_sent_one_by_one_and_kept(lite: Store) -> None:
+    study = study_of_criteria(lite)
+    with serving(lambda body, number: choices("[[MET]]")) as served:
+        judge = EndpointRubricJudge(PaidEndpoint(Endpoint(served.url, "m", "secret")), "Be strict.")
+        assert judge_study(lite, study.id, "m", judge, detail=judge.detail, most=3) == 3
+    assert len(served.asked) == 3 * len(ROWS) * 2
+    assert all(
+        vote.content["verdicts"] == {"right": ["met"] * 2, "long": ["met"] * 2} for vote in list_votes(lite, study.id)
+    )
+    assert "secret" not in json.dumps(judge.detail)

@@ -8,8 +8,8 @@ from served import choices, serving
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
+from tutelage.data.llm_judge import EndpointRubricJudge
 from tutelage.data.records import Prompt, user
-from tutelage.data.rubrics import EndpointRubricJudge
 from tutelage.rewards.composite import MeasuredReward
 from tutelage.rewards.judge import judge_named
 from tutelage.rewards.judging_costs import judging_costs

@@ -1,6 +1,6 @@
 """Counts with English nouns and verbs."""
 
-_IRREGULAR = {"person": "people", "child": "children"}
+_IRREGULAR = {"person": "people", "child": "children", "criterion": "criteria"}
 _VERBS = {"is": "are", "was": "were", "has": "have", "does": "do"}
 
 

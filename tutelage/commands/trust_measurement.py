@@ -14,7 +14,7 @@ from tutelage.rewards.composite import MeasuredReward
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Completions, Reward, made_of, reward_name
 from tutelage.rewards.scores import scores_of
-from tutelage.stats.intervals import Interval
+from tutelage.stats.intervals import Interval, share_text
 from tutelage.stats.reward_quality import JudgedPair, Trust, measure_trust, position_bias
 
 MOST = 500
@@ -91,16 +91,16 @@ def _refuse(trust: Trust, study: str, anyway: bool) -> None:
         )
     if trust.falls_short:
         raise TutelageError(
-            f"The reward agrees with {_share(trust.agreement)} of the votes of '{study}', and its raters with "
-            f"{_share(trust.raters)} of each other's: it does not share their preferences. Change it (the "
+            f"The reward agrees with {share_text(trust.agreement)} of the votes of '{study}', and its raters with "
+            f"{share_text(trust.raters)} of each other's: it does not share their preferences. Change it (the "
             "rubric of a judge, the rule), or train on it anyway with --trust-anyway."
         )
 
 
 def _described(trust: Trust, parts: MeasuredReward) -> list[str]:
     names = ", ".join(reward_name(part) for _, part in parts.measured.parts)
-    share = f"{_share(trust.agreement)} of {counted(trust.votes, 'vote')} on {counted(trust.pairs, 'pair')}"
-    lines = [f"{names}: agrees with {share}; two raters agree with {_share(trust.raters)} of each other's"]
+    share = f"{share_text(trust.agreement)} of {counted(trust.votes, 'vote')} on {counted(trust.pairs, 'pair')}"
+    lines = [f"{names}: agrees with {share}; two raters agree with {share_text(trust.raters)} of each other's"]
     if trust.length.value is not None:
         lines.append(f"{names}: prefers the longer answer {_signed(trust.length)} more often than the raters do")
     if trust.weight > 0:
@@ -125,16 +125,9 @@ def _leaning(judge: PairwiseJudgeReward, pairs: Sequence[Preference]) -> str:
     verdicts = [(each.shown.preferred, each.turned.preferred) for each in both]
     first, turned = position_bias(verdicts, [str(pair.messages) for pair in pairs])
     return (
-        f"{reward_name(judge)}: prefers the answer shown first in {_share(first)} (50 % is fair); {turned:.0%} of its "
-        "verdicts turn with the order and count as draws"
+        f"{reward_name(judge)}: prefers the answer shown first in {share_text(first)} (50 % is fair); {turned:.0%} of "
+        "its verdicts turn with the order and count as draws"
     )
-
-
-def _share(interval: Interval) -> str:
-    if interval.value is None:
-        return "an unknown share"
-    bounds = "" if interval.low is None else f" ({interval.low:.0%} to {interval.high:.0%})"
-    return f"{interval.value:.0%}{bounds}"
 
 
 def _signed(interval: Interval) -> str:

@@ -1,4 +1,4 @@
-"""LLM judges behind an endpoint: ratings of single responses, and verdicts on pairs in both orders.
+"""LLM judges behind an endpoint: ratings of responses, verdicts on pairs in both orders and on single criteria.
 
 Pairs are judged in both orders, and inconsistent verdicts are ties (Zheng et al. 2023, against the position bias of
 judges, which preferred the first response in up to 75 % of pairs).
@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import PaidEndpoint
 from tutelage.data.records import Messages, texts_only
+from tutelage.data.rubrics import Criterion
 
 
 def fill(template: str, parts: Mapping[str, str]) -> str:
@@ -65,7 +66,26 @@ Do not let the length of the response influence you.
 Explain in one or two sentences, then end with your rating from {lowest} (worst) to {highest} (best) in double square \
 brackets, such as [[{highest}]]."""
 
+CRITERION_TEMPLATE = """\
+Decide whether the response to the conversation below meets one criterion. Judge this criterion alone. It may describe \
+a fault: decide whether the description applies, not whether that is good. If it has several parts, all must apply.
+{guidelines}
+[Conversation]
+{conversation}
+
+[Response]
+{response}
+[End of response]
+
+[Criterion]
+{criterion}
+[End of criterion]
+
+Explain in one or two sentences, then end with your verdict: [[MET]] if the response meets the criterion, or \
+[[UNMET]] if it does not."""
+
 _VERDICT = re.compile(r"\[\[([ABC])\]\]")
+_DECISION = re.compile(r"\[\[\s*(UNMET|MET)\s*\]\]", re.IGNORECASE)
 _MEANING: Mapping[str, Preferred] = {"A": "first", "B": "second", "C": "tie"}
 _RATING = re.compile(r"\[\[\s*(-?\d+(?:\.\d+)?)\s*\]\]")
 
@@ -81,6 +101,10 @@ class Opinion:
 
 Compare: TypeAlias = Callable[[Messages, str, str], Opinion]
 """Pairwise judge: a function of the conversation and the two responses in the order shown."""
+
+
+JudgeCriterion: TypeAlias = Callable[[Messages, str, Criterion], bool | None]
+"""Judge of criteria: whether a response to a conversation meets one; None if it cannot say."""
 
 
 @dataclass(frozen=True)
@@ -122,15 +146,7 @@ class EndpointPairJudge:
     @property
     def detail(self) -> dict[str, object]:
         """Identity of this judge for the record of a rater, without the key."""
-        asked = f"{self.template}\x1f{self.question}\x1f{self.guidelines}"
-        digest = hashlib.sha256(asked.encode()).hexdigest()
-        where = self.endpoint.endpoint
-        return {
-            "model": where.model,
-            "url": where.url,
-            "temperature": self.endpoint.temperature,
-            "prompt_sha256": digest,
-        }
+        return _identity(self.endpoint, self.template, self.question, self.guidelines)
 
     def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
         """Raises TutelageError if the endpoint fails or returns no verdict."""
@@ -142,6 +158,40 @@ class EndpointPairJudge:
         return fill(self.template, parts | {"first": first, "second": second})
 
 
+@dataclass(frozen=True)
+class EndpointRubricJudge:
+    """Model that decides about single criteria with `template`, one request each, so that equal ones (of judge,
+    conversation, response and criterion) are sent once. A reply without a verdict is requested once more; then the
+    verdict is missing, and counted in `endpoint.usage.missing`."""
+
+    endpoint: PaidEndpoint
+    guidelines: str = ""
+    template: str = CRITERION_TEMPLATE
+
+    def __post_init__(self) -> None:
+        require_parts(self.template, "conversation", "response", "criterion")
+
+    @property
+    def detail(self) -> dict[str, object]:
+        """Identity of this judge for the record of a rater, without the key."""
+        return _identity(self.endpoint, self.template, self.guidelines)
+
+    def __call__(self, messages: Messages, response: str, criterion: Criterion) -> bool | None:
+        """Raises TutelageError if the endpoint fails."""
+        return self.endpoint.find(self.request(messages, response, criterion), read_decision)
+
+    def request(self, messages: Messages, response: str, criterion: Criterion) -> str:
+        """The question about one criterion; its points are not shown."""
+        parts = {"guidelines": self.guidelines, "conversation": conversation_text(messages), "response": response}
+        return fill(self.template, parts | {"criterion": criterion.text})
+
+
+def _identity(endpoint: PaidEndpoint, *asked: str) -> dict[str, object]:
+    digest = hashlib.sha256("\x1f".join(asked).encode()).hexdigest()
+    where, temperature = endpoint.endpoint, endpoint.temperature
+    return {"model": where.model, "url": where.url, "temperature": temperature, "prompt_sha256": digest}
+
+
 def read_verdict(reply: str) -> Opinion | None:
     """Last verdict in a reply; None if there is none."""
     verdicts = _VERDICT.findall(reply)
@@ -149,6 +199,12 @@ def read_verdict(reply: str) -> Opinion | None:
         return None
     preferred = _MEANING[verdicts[-1]]
     return Opinion(preferred, 0 if preferred == "tie" else 1, reply.strip())
+
+
+def read_decision(reply: str) -> bool | None:
+    """Last verdict about a criterion in a reply; None if there is none."""
+    verdicts = _DECISION.findall(reply)
+    return verdicts[-1].upper() == "MET" if verdicts else None
 
 
 def read_rating(reply: str, lowest: float, highest: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Rubrics: the weighted criteria of a good response to one prompt, their verdicts by a model, and their score.
+"""Rubrics: the weighted criteria of a good response to one prompt, and its score by their verdicts.
 
 A criterion is met or not; one with negative points describes a fault. With points p_c and verdicts v_c ∈ {0, 1},
 
@@ -21,34 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_endpoint import PaidEndpoint
-from tutelage.data.llm_judge import conversation_text, fill, require_parts
-from tutelage.data.records import Messages
 
 COLUMNS = ("rubric", "rubrics")
 """Columns with rubrics: of Rubrics as Rewards and OpenRubrics, and of HealthBench and RubricBench."""
 MOST_MISSING = 0.25
 """Maximum share of a rubric's absolute points whose verdicts may be missing from a score."""
 
-TEMPLATE = """\
-Decide whether the response to the conversation below meets one criterion. Judge this criterion alone. It may describe \
-a fault: decide whether the description applies, not whether that is good. If it has several parts, all must apply.
-{guidelines}
-[Conversation]
-{conversation}
-
-[Response]
-{response}
-[End of response]
-
-[Criterion]
-{criterion}
-[End of criterion]
-
-Explain in one or two sentences, then end with your verdict: [[MET]] if the response meets the criterion, or \
-[[UNMET]] if it does not."""
-
-_VERDICT = re.compile(r"\[\[\s*(UNMET|MET)\s*\]\]", re.IGNORECASE)
 _LISTED = re.compile(r"\s*(?:[-*•]|\(?\d+[.):])\s+(\S.*)")
 
 
@@ -101,35 +79,6 @@ def rubric_score(rubric: Rubric, verdicts: Sequence[bool | None]) -> float | Non
     if best == 0 or missing > MOST_MISSING + 1e-9:
         return None
     return sum(points for points, met in judged if met) / best
-
-
-def read_verdict(reply: str) -> bool | None:
-    """Last verdict in a reply; None if there is none."""
-    verdicts = _VERDICT.findall(reply)
-    return verdicts[-1].upper() == "MET" if verdicts else None
-
-
-@dataclass(frozen=True)
-class EndpointRubricJudge:
-    """Model that decides about single criteria with `template`, one request each, so that equal ones (of judge,
-    conversation, response and criterion) are sent once. A reply without a verdict is requested once more; then the
-    verdict is missing, and counted in `endpoint.usage.missing`."""
-
-    endpoint: PaidEndpoint
-    guidelines: str = ""
-    template: str = TEMPLATE
-
-    def __post_init__(self) -> None:
-        require_parts(self.template, "conversation", "response", "criterion")
-
-    def __call__(self, messages: Messages, response: str, criterion: Criterion) -> bool | None:
-        """Raises TutelageError if the endpoint fails."""
-        return self.endpoint.find(self.request(messages, response, criterion), read_verdict)
-
-    def request(self, messages: Messages, response: str, criterion: Criterion) -> str:
-        """The question about one criterion; its points are not shown."""
-        parts = {"guidelines": self.guidelines, "conversation": conversation_text(messages), "response": response}
-        return fill(self.template, parts | {"criterion": criterion.text})
 
 
 def _parts(cell: object) -> Sequence[object]:

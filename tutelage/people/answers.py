@@ -10,7 +10,7 @@ range of characters of a response with a category. Positions count Unicode code 
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -94,6 +94,30 @@ class Answer:
     key: str = field(default_factory=new_key)
     correction: Correction | None = None
     spans: tuple[Span, ...] = ()
+
+
+DECISIONS: Mapping[str, bool | None] = {"met": True, "unmet": False, "unsure": None}
+"""Verdicts on a criterion of a rubric, as in `data.rubrics`."""
+
+
+def judged(verdicts: Mapping[str, Sequence[str]]) -> Answer:
+    """An answer with verdicts by criterion, each for the displayed responses from left to right."""
+    return Answer("judged", content={"verdicts": {name: list(values) for name, values in verdicts.items()}})
+
+
+def verdicts_in(content: Mapping[str, object]) -> Mapping[str, Sequence[str]]:
+    """The verdicts by criterion in the content of an answer; empty without any."""
+    verdicts = content.get("verdicts", {})
+    return verdicts if isinstance(verdicts, Mapping) else {}
+
+
+def decisions_in(content: Mapping[str, object]) -> Iterator[tuple[str, int, bool]]:
+    """Criterion, index of the response, and whether it meets the criterion, for each verdict that is not unsure."""
+    for name, values in verdicts_in(content).items():
+        for index, value in enumerate(values):
+            met = DECISIONS[value]
+            if met is not None:
+                yield name, index, met
 
 
 @dataclass(frozen=True)

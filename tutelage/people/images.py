@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
@@ -103,11 +103,18 @@ class Gallery:
         Raises:
             TutelageError: an image part has no file that can be shown, or the images are too large.
         """
-        return (self._record(record, where) for record, where in zip(loaded.records, loaded.places, strict=True))
+        places = zip(loaded.records, loaded.places, strict=True)
+        return (cast(T, self._record(record, where)) for record, where in places)
 
-    def _record(self, record: T, where: str) -> T:
+    def _record(
+        self, record: Preference | Prompt | CompletionRecord, where: str
+    ) -> Preference | Prompt | CompletionRecord:
         if isinstance(record, CompletionRecord):
-            return replace(record, text=self._text(record.text, where))
+            steps = tuple(
+                self._text(step, where) if isinstance(step, str) else tuple(self._message(one, where) for one in step)
+                for step in record.steps
+            )
+            return replace(record, text=self._text(record.text, where), steps=steps)
         messages = tuple(self._message(message, where) for message in record.messages)
         if isinstance(record, Prompt):
             return replace(record, messages=messages)

@@ -18,11 +18,13 @@ from tutelage.base.concurrency import mapped
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import AT_ONCE, KEY, Endpoint, PaidEndpoint, Prices, Usage
 from tutelage.data.llm_judge import (
+    CRITERION_TEMPLATE,
     PAIR_TEMPLATE,
     RATING_TEMPLATE,
     BothOrders,
     Compare,
     EndpointPairJudge,
+    EndpointRubricJudge,
     conversation_text,
     fill,
     in_both_orders,
@@ -30,7 +32,6 @@ from tutelage.data.llm_judge import (
     require_parts,
 )
 from tutelage.data.records import Messages, Prompt
-from tutelage.data.rubrics import TEMPLATE, EndpointRubricJudge
 from tutelage.rewards.reward import Completion, Reward
 from tutelage.rewards.rubric import RubricReward
 
@@ -310,8 +311,8 @@ def _judge(settings: JudgeSettings, folder: Path) -> Reward:
             settings.at_once,
         )
     if settings.by == "rubric":
-        judge_of_criteria = EndpointRubricJudge(endpoint, settings.rubric, _template(settings, folder, TEMPLATE))
-        return RubricReward(judge_of_criteria, settings.at_once)
+        template = _template(settings, folder, CRITERION_TEMPLATE)
+        return RubricReward(EndpointRubricJudge(endpoint, settings.rubric, template), settings.at_once)
     template = _template(settings, folder, PAIR_TEMPLATE)
     judge = EndpointPairJudge(endpoint, settings.question or EndpointPairJudge.question, settings.rubric, template)
     return PairwiseJudgeReward(judge, SCHEDULES[settings.by], settings.at_once)

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from tutelage.base.concurrency import mapped
 from tutelage.data.chat_endpoint import AT_ONCE, PaidEndpoint, Usage
+from tutelage.data.llm_judge import EndpointRubricJudge
 from tutelage.data.records import Prompt
-from tutelage.data.rubrics import EndpointRubricJudge, Rubric, rubric_of, rubric_score
+from tutelage.data.rubrics import Rubric, rubric_of, rubric_score
 from tutelage.rewards.reward import Completion
 
 

@@ -22,6 +22,14 @@ class Interval:
     high: float | None
 
 
+def share_text(interval: Interval) -> str:
+    """A share with its interval in percent, for messages: 71% (64% to 78%)."""
+    if interval.value is None:
+        return "an unknown share"
+    bounds = "" if interval.low is None else f" ({interval.low:.0%} to {interval.high:.0%})"
+    return f"{interval.value:.0%}{bounds}"
+
+
 @dataclass(frozen=True)
 class Mean:
     """A mean of `n` values with its interval, and the two-sided p-value of a mean of 0. Interval and p are None for a

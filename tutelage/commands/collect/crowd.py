@@ -198,7 +198,7 @@ def choose(
     values = utility([question.prompt] * len(question.texts), list(question.texts))
     lengths = tuple(len(words(text)) for text in question.texts)
     presentation = study.presentation
-    screen = Screen(len(question.texts), presentation.scale, presentation.criteria)
+    screen = Screen(len(question.texts), presentation.scale, presentation.criteria, rubric=question.rubric)
     answer = study.kind.simulate(ResponseValues(tuple(values), lengths), screen, rater, rng, answered)
     return replace(answer, client="simulated")
 

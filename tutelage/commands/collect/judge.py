@@ -2,7 +2,7 @@
 order of new questions by the predictions of models."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from math import exp
@@ -17,57 +17,93 @@ from tutelage.commands.study import open_existing, operator
 from tutelage.commands.study_data import fingerprint
 from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.records import Messages
+from tutelage.data.rubrics import rubric_of
 
 if TYPE_CHECKING:
-    from tutelage.data.llm_judge import Compare
+    from tutelage.data.llm_judge import Compare, JudgeCriterion
     from tutelage.people import Question, Store, Study
+    from tutelage.people.model_judges import CriterionAgreement
     from tutelage.people.settings import Policy
 
+SHOWN = 10
+"""Maximum number of criteria whose agreement is printed."""
 Score = Callable[[Sequence[Messages], Sequence[str]], list[float]]
 
 
 def judge(settings: Judge) -> int:
     """Let the judge answer, and print the number of its answers."""
     from tutelage.commands.display import display
-    from tutelage.people import list_votes
-    from tutelage.people.model_judges import judge_study
+    from tutelage.people import list_questions, list_votes
+    from tutelage.people.model_judges import criterion_agreements, judge_study
     from tutelage.people.store.raters import LONGEST_NAME
 
     store, study = open_existing(settings)
     name = settings.rater or (settings.model or settings.reward)[-LONGEST_NAME:]
     with closing(store), display():
-        compare, detail = _endpoint(settings, study) if settings.endpoint else _reward(settings)
-        count = judge_study(store, study.id, name, compare, detail=detail, most=settings.limit)
+        rater, detail = _endpoint(settings, study) if settings.endpoint else _reward(settings, study)
+        print(_bill(list_questions(store, study.id), study, settings.limit))
+        count = judge_study(store, study.id, name, rater, detail=detail, most=settings.limit)
         verdicts = [vote.verdict for vote in list_votes(store, study.id) if vote.rater == name]
+        agreed = criterion_agreements(store, study.id, name)
     ties = verdicts.count("tie")
     print(
         f"{name}: {counted(count, 'question')} answered, {len(verdicts):,} in all, {ties:,} of them equal or "
         "inconsistent. It is counted apart from people; `tutelage reward` and `collect export` include it with --kinds."
     )
+    for line in _agreed(agreed):
+        print(line)
     return 0
 
 
-def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, object]]":
-    from tutelage.data.chat_endpoint import PaidEndpoint
-    from tutelage.data.llm_judge import PAIR_TEMPLATE, EndpointPairJudge
+def _bill(questions: "Sequence[Question]", study: "Study", most: int | None) -> str:
+    """Return what the judge is asked at most: unanswered questions are a part of these."""
+    asked = questions[:most]
+    if study.kind.traits.rubrics:
+        rows = [(len(rubric_of(q.prompt.data, q.key)), len(q.texts)) for q in asked]
+        requests = sum(criteria * responses for criteria, responses in rows)
+    else:
+        requests = 2 * len(asked)
+    return f"At most {counted(requests, 'request')} for {counted(len(asked), 'question')}."
 
-    template = PAIR_TEMPLATE
+
+def _agreed(rows: "Sequence[CriterionAgreement]") -> Iterator[str]:
+    """Return a line for all criteria, and one for each of those with most verdicts of people."""
+    from tutelage.stats.intervals import share_text
+
+    for row in rows[: SHOWN + 1]:
+        among = "" if row.people.value is None else f"; two people agree with {share_text(row.people)} of each other's"
+        name = f"'{row.criterion[:60]}'" if row.criterion else "all criteria"
+        yield f"  {name}: agrees with {share_text(row.judge)} of {counted(row.verdicts, 'verdict')} of people{among}"
+    if len(rows) > SHOWN + 1:
+        yield f"  … and {counted(len(rows) - SHOWN - 1, 'criterion')} with fewer verdicts"
+
+
+def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare | JudgeCriterion, Mapping[str, object]]":
+    from tutelage.data.chat_endpoint import PaidEndpoint
+    from tutelage.data.llm_judge import CRITERION_TEMPLATE, PAIR_TEMPLATE, EndpointPairJudge, EndpointRubricJudge
+
+    template = CRITERION_TEMPLATE if study.kind.traits.rubrics else PAIR_TEMPLATE
     if settings.template is not None:
         try:
             template = settings.template.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
     presentation = study.presentation
-    endpoint = Endpoint(settings.endpoint, settings.model, os.environ.get(KEY, ""))
-    pair_judge = EndpointPairJudge(
-        PaidEndpoint(endpoint, settings.temperature), presentation.question, presentation.guidelines, template
-    )
+    endpoint = PaidEndpoint(Endpoint(settings.endpoint, settings.model, os.environ.get(KEY, "")), settings.temperature)
+    if study.kind.traits.rubrics:
+        rubric_judge = EndpointRubricJudge(endpoint, presentation.guidelines, template)
+        return rubric_judge, rubric_judge.detail
+    pair_judge = EndpointPairJudge(endpoint, presentation.question, presentation.guidelines, template)
     return pair_judge, pair_judge.detail
 
 
-def _reward(settings: Judge) -> "tuple[Compare, Mapping[str, object]]":
+def _reward(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, object]]":
     from tutelage.people.model_judges import ScoreJudge
 
+    if study.kind.traits.rubrics:
+        raise TutelageError(
+            f"'{study.name}' {study.kind.traits.does}, and --reward only scores: give --endpoint and --model."
+        )
     detail: dict[str, object] = {"reward": settings.reward, "tie": settings.tie, "step": settings.step}
     if Path(settings.reward).is_dir():
         detail["fingerprint"] = fingerprint(Path(settings.reward))

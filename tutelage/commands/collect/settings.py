@@ -254,7 +254,7 @@ class Simulate(CollectSettings):
 @dataclass(frozen=True, kw_only=True)
 class Judge(CollectSettings):
     """Add a model as a rater, counted apart from people: a language model behind an OpenAI-compatible endpoint, asked
-    about both orders of each pair, or a reward model."""
+    about both orders of each pair or about each criterion of a rubric, or a reward model."""
 
     rater: str = ""
     """Name of the rater, by default that of the model. A name belongs to one judge: another model or prompt needs
@@ -268,7 +268,8 @@ class Judge(CollectSettings):
     """Sampling temperature of the model at the endpoint."""
     template: Path | None = None
     """Prompt file that replaces the built-in prompt: {question}, {guidelines}, {conversation}, {first} and {second} are
-    filled in, and the reply must end with [[A]], [[B]] or [[C]]."""
+    filled in, and the reply must end with [[A]], [[B]] or [[C]]; about criteria, {guidelines}, {conversation},
+    {response} and {criterion}, and [[MET]] or [[UNMET]]."""
     reward: str = ""
     """Reward model (folder) or module:function of prompts and answers, instead of an endpoint."""
     engine: config.EngineName = "auto"

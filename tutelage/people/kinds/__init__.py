@@ -4,6 +4,7 @@ entry in `KINDS`; no other code refers to kinds by name."""
 from collections.abc import Mapping
 
 from tutelage.base.sentences import Sentence
+from tutelage.people.kinds.checklist import CHECKLIST
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.likert import LIKERT
 from tutelage.people.kinds.pair import PAIR
@@ -12,7 +13,7 @@ from tutelage.people.kinds.steps import STEPS
 from tutelage.people.validation import find_named
 
 DEFAULT: Kind = PAIR
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT, STEPS)}
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT, STEPS, CHECKLIST)}
 
 
 def find_kind(name: str) -> Kind:

@@ -7,6 +7,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.rubrics import Rubric
 from tutelage.people.answers import LETTERS, Answer, Canonical
 from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha
@@ -26,6 +27,7 @@ class KindTraits:
     sides: whether every question is a single pair whose verdict is the better side.
     steps: whether the only response is judged step by step; its verdict is the number of the first wrong step, 0 for
     none.
+    rubrics: whether every prompt needs a rubric (`data.rubrics`), whose criteria are asked about.
     """
 
     does: str
@@ -39,6 +41,7 @@ class KindTraits:
     parts: Mapping[str, object] = field(default_factory=dict)
     sides: bool = False
     steps: bool = False
+    rubrics: bool = False
 
     @property
     def scale(self) -> int:
@@ -49,7 +52,8 @@ class KindTraits:
 @dataclass(frozen=True)
 class Screen:
     """The screen of a question: the number of responses, scale and criteria, whether corrections are allowed, the
-    categories of spans, and the number of steps of the response if they are judged."""
+    categories of spans, the number of steps of the response if they are judged, and the rubric of the prompt, empty
+    unless the kind has `rubrics`."""
 
     places: int
     scale: int
@@ -57,6 +61,7 @@ class Screen:
     corrections: bool = False
     spans: tuple[str, ...] = ()
     steps: int = 0
+    rubric: Rubric = ()
 
 
 MOST_STEPS = 500

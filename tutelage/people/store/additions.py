@@ -20,6 +20,7 @@ from tutelage.data.records import (
     step_value,
     tools_of,
 )
+from tutelage.data.rubrics import Rubric, read_rubric, rubric_of, rubric_rows
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, chunks, insert_row
 from tutelage.people.store.studies import room_for
@@ -76,12 +77,28 @@ def count_steps(text: str | None) -> int:
     return 0 if text is None else len(json.loads(text))
 
 
-def add_prompts(connection: Connection, study_id: int, prompts: Sequence[Prompt]) -> int:
-    """Insert the new prompts; returns their number. Raises TutelageError if a key belongs to a different prompt."""
+def rubric_to_text(prompt: Prompt) -> str:
+    """Serialise the rubric in a prompt's own columns as JSON. Raises TutelageError if it is missing or unreadable."""
+    return json.dumps(rubric_rows(rubric_of(prompt.data, f"the prompt '{prompt.id}'")), ensure_ascii=False)
+
+
+def rubric_from_text(text: str | None) -> Rubric:
+    """Inverse of `rubric_to_text`; empty without a text."""
+    return () if text is None else read_rubric(text)
+
+
+def add_prompts(connection: Connection, study_id: int, prompts: Sequence[Prompt], *, rubrics: bool = False) -> int:
+    """Insert the new prompts, with their `rubrics` or without; returns their number. Raises TutelageError if a key
+    belongs to a different prompt, or a rubric is missing or unreadable."""
     rows: dict[str, Mapping[str, object]] = {
-        p.id: {"messages": messages_to_text(p.messages), "split": p.split} for p in prompts
+        p.id: {
+            "messages": messages_to_text(p.messages),
+            "split": p.split,
+            "rubric": rubric_to_text(p) if rubrics else None,
+        }
+        for p in prompts
     }
-    return len(_insert_new(connection, schema.prompt, study_id, rows, ("messages", "split")))
+    return len(_insert_new(connection, schema.prompt, study_id, rows, ("messages", "split", "rubric")))
 
 
 def add_responses(connection: Connection, study_id: int, completions: Sequence[CompletionRecord]) -> int:

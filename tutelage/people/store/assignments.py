@@ -11,10 +11,11 @@ import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Messages, Step
+from tutelage.data.rubrics import Rubric
 from tutelage.people.kinds import find_kind
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.store import schema
-from tutelage.people.store.additions import count_steps, messages_from_text, steps_from_text
+from tutelage.people.store.additions import count_steps, messages_from_text, rubric_from_text, steps_from_text
 from tutelage.people.store.counters import COLUMNS, ItemCounts, LockedItem, locked_item, recount, take_place
 from tutelage.people.store.engine import Connection, insert_row, value_of
 
@@ -55,8 +56,10 @@ _LEASE = (
     sa.select(_assignments, schema.study.c.kind, _FIRST_STEPS.label("steps"), *COLUMNS)
     .add_columns(_versions.c.scale, _versions.c.criteria, _versions.c.corrections, _versions.c.spans)
     .join(_versions, _versions.c.id == _assignments.c.version_id)
+    .add_columns(_prompts.c.rubric)
     .join(schema.study, schema.study.c.id == _assignments.c.study_id)
     .join(_items, _items.c.id == _assignments.c.item_id)
+    .join(_prompts, _prompts.c.id == _items.c.prompt_id)
     .where(_assignments.c.id == sa.bindparam("id"))
     .with_for_update(of=(_assignments, _items))
 )
@@ -87,14 +90,16 @@ def lock_lease(connection: Connection, assignment_id: int) -> tuple[Lease, Locke
     row = result._mapping
     order = tuple(json.loads(row["order"]))
     flags = {name: bool(row[name]) for name in ("repeat", "extra", "counted")}
-    kind, screen = find_kind(row["kind"]), screen_from(row, len(order), count_steps(row["steps"]))
-    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_item(result)
+    screen = screen_from(row, len(order), count_steps(row["steps"]), row["rubric"])
+    return value_of(Lease, row, order=order, kind=find_kind(row["kind"]), screen=screen, **flags), locked_item(result)
 
 
-def screen_from(version: sa.RowMapping, places: int, steps: int = 0) -> Screen:
-    """Layout of a version of the question with `places` responses, the first of which has `steps`."""
+def screen_from(version: sa.RowMapping, places: int, steps: int = 0, rubric: str | None = None) -> Screen:
+    """Layout of a version of the question with `places` responses, the first of which has `steps`, and the stored
+    rubric of the prompt, if any."""
     criteria, spans = (tuple(json.loads(version[name])) for name in ("criteria", "spans"))
-    return Screen(places, version["scale"], criteria, bool(version["corrections"]), spans, steps)
+    corrections = bool(version["corrections"])
+    return Screen(places, version["scale"], criteria, corrections, spans, steps, rubric_from_text(rubric))
 
 
 def close(
@@ -176,7 +181,8 @@ def lease(connection: Connection, row: dict[str, object], item: LockedItem, now:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A question on a rater's screen, without model names, known answers or the reason for its choice.
+    """A question on a rater's screen, without model names, known answers or the reason for its choice. `rubric` is that
+    of the prompt, in a study whose kind asks about it.
 
     `texts` and `steps` (empty for a response without) are in display order; `order[k]` is the canonical index of the
     response in place k from the left. `training`
@@ -196,6 +202,7 @@ class Assignment:
     training: bool
     version: int
     lease_ends: int
+    rubric: Rubric = ()
 
     @property
     def left(self) -> str:
@@ -207,8 +214,16 @@ class Assignment:
 
 
 _ASSIGNMENT = (
-    sa.select(_assignments, _items.c.key, _items.c.pool, _prompts.c.messages, _versions.c.number, _responses.c.text)
-    .add_columns(_responses.c.steps)
+    sa.select(
+        _assignments,
+        _items.c.key,
+        _items.c.pool,
+        _prompts.c.messages,
+        _prompts.c.rubric,
+        _versions.c.number,
+        _responses.c.text,
+        _responses.c.steps,
+    )
     .join(_items, _items.c.id == _assignments.c.item_id)
     .join(_prompts, _prompts.c.id == _items.c.prompt_id)
     .join(_versions, _versions.c.id == _assignments.c.version_id)
@@ -230,6 +245,7 @@ def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment
         Assignment, row, item=row["key"], messages=messages_from_text(row["messages"]), order=order,
         texts=tuple(texts[index] for index in order), steps=tuple(steps[index] for index in order),
         training=row["pool"] == "training", version=row["number"],
+        rubric=rubric_from_text(row["rubric"]),
     )  # fmt: skip
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.rubrics import Rubric
 from tutelage.people.answers import Answer, Canonical
 from tutelage.people.kinds.kind import Screen
 from tutelage.people.store import schema
-from tutelage.people.store.additions import count_steps
+from tutelage.people.store.additions import count_steps, rubric_from_text
 from tutelage.people.store.assignments import screen_from
 from tutelage.people.store.counters import ItemFacts, tally
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
@@ -175,6 +176,7 @@ def _write_judgements(
     versions = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
     screens = {row["number"]: screen_from(row, 0) for row in connection.execute(versions).mappings()}
     steps = _steps_by_item(connection, study_id) if study.kind.traits.steps else {}
+    rubrics = _rubrics(connection, study_id)
     left, counted = Counter(places), Counter[_Place]()
     rows = []
     for place, each in zip(places, records, strict=True):
@@ -182,7 +184,8 @@ def _write_judgements(
         left[place] -= 1
         assignment_id, before = assignments[place]
         version_id = ids.find("version", each.version)
-        screen = replace(screens[each.version], places=len(each.sides), steps=steps.get(place[0], 0))
+        screen = replace(screens[each.version], places=len(each.sides))
+        screen = replace(screen, steps=steps.get(place[0], 0), rubric=rubrics.get(place[0], ()))
         canonical = _canonical(each, study, screen)
         row = row_of(each.answer, canonical, each.sides, before + counted[place], each.repeat, each.extra, each.created)
         row |= {"study_id": study_id, "assignment_id": assignment_id, "item_id": place[0], "rater_id": place[1]}
@@ -197,6 +200,14 @@ def _steps_by_item(connection: Connection, study_id: int) -> dict[int, int]:
     query = sa.select(links.c.item_id, responses.c.steps).join(responses, responses.c.id == links.c.response_id)
     query = query.where(responses.c.study_id == study_id)
     return {row.item_id: count_steps(row.steps) for row in connection.execute(query)}
+
+
+def _rubrics(connection: Connection, study_id: int) -> dict[int, Rubric]:
+    """Rubrics of the prompts of a study, by id of the item; none if its kind does not ask about them."""
+    prompts = schema.prompt
+    query = sa.select(_items.c.id, prompts.c.rubric).join(prompts, prompts.c.id == _items.c.prompt_id)
+    query = query.where(_items.c.study_id == study_id, prompts.c.rubric.is_not(None))
+    return {row.id: rubric_from_text(row.rubric) for row in connection.execute(query)}
 
 
 def _canonical(each: AnswerRecord, study: Study, screen: Screen) -> Canonical:

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.data.records import CompletionRecord, Messages, Prompt
+from tutelage.data.rubrics import rubric_rows
 from tutelage.people.store import schema
-from tutelage.people.store.additions import messages_from_text, steps_from_text
+from tutelage.people.store.additions import messages_from_text, rubric_from_text, steps_from_text
 from tutelage.people.store.engine import Connection, Store, value_of
 from tutelage.people.store.items import Item
 
 _items, _prompts, _links, _responses = schema.item, schema.prompt, schema.item_response, schema.response
 _judgements, _assignments = schema.judgement, schema.assignment
-_QUESTIONS = sa.select(_items, _prompts.c.key.label("prompt_key"), _prompts.c.messages, _prompts.c.split).join(
-    _prompts, _prompts.c.id == _items.c.prompt_id
-)
+_QUESTIONS = sa.select(
+    _items, _prompts.c.key.label("prompt_key"), _prompts.c.messages, _prompts.c.split, _prompts.c.rubric
+).join(_prompts, _prompts.c.id == _items.c.prompt_id)
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ def _parts(connection: Connection, study_id: int, item_ids: Sequence[int] | None
 
 
 def _question(row: sa.RowMapping, parts: list[sa.Row]) -> Question:
-    prompt = Prompt(row["prompt_key"], messages_from_text(row["messages"]), row["split"])
+    rubric = rubric_from_text(row["rubric"])
+    data = {"rubric": rubric_rows(rubric)} if rubric else {}
+    prompt = Prompt(row["prompt_key"], messages_from_text(row["messages"]), row["split"], data)
     completions = tuple(
         CompletionRecord(
             part.key,

@@ -98,7 +98,7 @@ def insert_items(
     study = load_study(connection, study_id)
     for item in questions:
         _check_shape(item, study.kind)
-    new_prompts = additions.add_prompts(connection, study_id, prompts)
+    new_prompts = additions.add_prompts(connection, study_id, prompts, rubrics=study.kind.traits.rubrics)
     new_images = add_images(connection, study_id, images)
     new_responses = additions.add_responses(connection, study_id, completions)
     new = _add(connection, study, questions, now)

@@ -263,6 +263,8 @@ def _add_version(
     other = {"criteria": presentation.criteria, "corrections": presentation.corrections, "spans": presentation.spans}
     for name in (name for name, value in other.items() if value and kind.traits.steps):
         raise FieldError(name, "Where steps are judged, there are no criteria, better responses or marked words.")
+    if kind.traits.rubrics and presentation.criteria:
+        raise FieldError("criteria", "In this study the criteria are those of the rubric of each prompt; omit others.")
     row = {"study_id": study_id, "number": number, "created": now, "sha256": presentation.sha256}
     row |= asdict(presentation) | {"corrections": int(presentation.corrections)}
     row |= {name: json.dumps(row[name], ensure_ascii=False) for name in ("criteria", "spans")}

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.rubrics import Criterion, Rubric
 from tutelage.people.answers import Answer, new_key
 from tutelage.people.web.auth import csrf_token
 
@@ -21,6 +22,8 @@ class RemoteQuestion:
     training: bool
     messages: tuple[tuple[str, str], ...]
     texts: tuple[str, ...]
+    rubric: Rubric = ()
+    """The criteria of the prompt, each of 1 point: the page does not know others."""
 
     @property
     def prompt(self) -> str:
@@ -66,6 +69,7 @@ class RaterClient:
                 question["training"],
                 tuple((message["role"], message["text"]) for message in question["messages"]),
                 tuple(response["text"] for response in question["responses"]),
+                tuple(map(Criterion, question["criteria"])),
             ),
             "",
         )

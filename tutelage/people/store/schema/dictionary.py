@@ -81,7 +81,11 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "corrections": "1 if raters may write a better response",
         "spans": "categories of words that raters may mark, as JSON",
     },
-    "prompt": {"messages": "the conversation, as JSON", "split": "train or held_out"},
+    "prompt": {
+        "messages": "the conversation, as JSON",
+        "split": "train or held_out",
+        "rubric": "criteria and points, as JSON, in a study whose kind asks about them",
+    },
     "response": {
         "text": "the text",
         "sampler": "the model that generated it; never shown to raters",

@@ -37,6 +37,7 @@ prompt = Table(
     id_(),
     of_study(),
     *required(Text, "key", "messages", "split"),
+    Column("rubric", Text),
     UniqueConstraint("study_id", "key"),
     one_of("split", "train", "held_out"),
     sqlite_autoincrement=True,

@@ -140,7 +140,7 @@ def note(call: Call) -> Response:
 
 
 def question_data(question: Assignment, html: Html, language: str) -> dict[str, object]:
-    """The data of a question that a rater may see: no item key, models or known answer."""
+    """The data of a question that a rater may see: no item key, models, known answer or points."""
     return {
         "id": question.id,
         "training": question.training,
@@ -149,6 +149,7 @@ def question_data(question: Assignment, html: Html, language: str) -> dict[str, 
             {"html": html(text), "text": text, "steps": steps_data(steps, html, language)}
             for text, steps in zip(question.texts, question.steps, strict=True)
         ],
+        "criteria": [criterion.text for criterion in question.rubric],
     }
 
 

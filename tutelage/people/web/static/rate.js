@@ -437,7 +437,7 @@ const keysOf = (part) =>
 /**
  * Let the page begin. `part` is what is peculiar to the kind of question:
  *   missing               the sentence for a form without a verdict
- *   card(article, letter, place, places)  puts inputs into the card of a response (optional)
+ *   card(article, letter, place, question)  puts inputs into the card of a response (optional)
  *   read(form, choice)    the parts of the answer beside choice and strength
  *   fill(form, answer)    the inverse of `read`
  *   better(form)          the place of the better response, where the verdict says one (optional)

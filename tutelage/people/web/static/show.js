@@ -10,7 +10,7 @@ let before = null; // where the rater was when the earlier turns were opened: {f
 
 /**
  * Put the question on the page, with an empty form.
- * @param card called with the card of a response, its letter, its place and the number of places
+ * @param card called with the card of a response, its letter, its place and the question
  */
 export function showQuestion(question, card) {
   raw = false;
@@ -19,7 +19,7 @@ export function showQuestion(question, card) {
     ...question.responses.map((response, place) => {
       const letter = "ABCDEF"[place];
       const article = responseCard(response, letter);
-      card?.(article, letter, place, question.responses.length);
+      card?.(article, letter, place, question);
       return article;
     }),
   );

@@ -9,10 +9,10 @@ const rows = (form) => [...form.element.querySelectorAll("[data-rank]")];
 begin({
   missing: gettext("Give every response a rank first, or say that all are bad."),
 
-  card(article, letter, place, places) {
+  card(article, letter, place, question) {
     const row = article.querySelector("[data-rank]");
     row.querySelector("legend").textContent = gettext("Rank of response %(letter)s", { letter });
-    for (let rank = 1; rank <= places; rank += 1) {
+    for (let rank = 1; rank <= question.responses.length; rank += 1) {
       const label = make("label", "chip");
       const input = make("input", "");
       Object.assign(input, { type: "radio", name: `rank-${place}`, value: String(rank) });

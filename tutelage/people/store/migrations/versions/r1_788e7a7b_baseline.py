@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "r1_1d288797"
+revision = "r1_788e7a7b"
 down_revision = None
 
 _KEY: sa.types.TypeEngine[int] = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -154,6 +154,7 @@ _table(
     "prompt",
     _key("study"),
     *_texts("key", "messages", "split"),
+    *_texts("rubric", nullable=True),
     sa.UniqueConstraint("study_id", "key"),
     _one_of("split", "train", "held_out"),
 )

@@ -1,0 +1,181 @@
+"""Verdicts on every criterion of the prompt's rubric, for each response: met, unmet, or unsure.
+
+Of two responses, the one with the higher score by the rubric (`data.rubrics`; an unsure verdict is a missing one) is
+better. With scores s in units of the rubric's positive points, the strength is min(3, ⌈3 |s_1 - s_2|⌉); equal scores
+are a tie, and a response without a score is in no pair. Raters do not see the points.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from math import ceil
+from random import Random
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.rubrics import Criterion, rubric_score
+from tutelage.people.answers import DECISIONS, LETTERS, Answer, Canonical, decisions_in, judged, verdicts_in
+from tutelage.people.kinds.kind import (
+    COMMON_WORDS,
+    KindTraits,
+    PairJudge,
+    PairVerdict,
+    ResponseValues,
+    Screen,
+    Statement,
+    check_choice,
+    check_parts,
+    check_sides,
+    check_strength,
+    every_pair,
+)
+from tutelage.people.languages import Sentence
+from tutelage.stats.agreement import Alpha, krippendorff_alpha
+from tutelage.stats.vote_codes import Votes
+
+CHOICES = ("judged", "skip")
+STRONGEST = 3
+EQUAL = 1e-9
+"""Difference of scores up to which they are equal, for rounding."""
+TRAITS = KindTraits(
+    does="decides about criteria",
+    task="to be judged by criteria",
+    question=Sentence("Which criteria does each response meet?"),
+    invitation=Sentence("You see a few responses at a time, and say which criteria each of them meets."),
+    asked=Sentence("That is what you will be asked, again and again, about a few responses to the same prompt."),
+    sizes=range(2, 7),
+    golds=range(0),
+    scales={2: ""},
+    parts={"verdicts": {}},
+    rubrics=True,
+)
+
+
+@dataclass(frozen=True)
+class Checklist:
+    """Verdicts on criteria. The verdict of an answer about two responses is that of their pair, else `judged`."""
+
+    name: str = "checklist"
+    traits: KindTraits = TRAITS
+
+    def check(self, answer: Answer, screen: Screen) -> None:
+        check_choice(answer, CHOICES)
+        check_strength(answer, 0, 0)
+        check_parts(answer, tuple(self.traits.parts) if answer.choice == "judged" else ())
+        check_sides(answer, ())
+        if answer.choice != "judged":
+            return
+        verdicts = verdicts_in(answer.content)
+        fits = all(
+            isinstance(values, list | tuple)
+            and len(values) == screen.places
+            and all(isinstance(value, str) and value in DECISIONS for value in values)
+            for values in verdicts.values()
+        )
+        if set(verdicts) != {criterion.text for criterion in screen.rubric} or not fits:
+            raise TutelageError(
+                Sentence(
+                    "Each of the %(places)s responses needs a verdict on each of %(count)s criteria; this answer lacks "
+                    "one or has another one.",
+                    places=screen.places,
+                    count=len(screen.rubric),
+                )
+            )
+
+    def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
+        if answer.choice == "skip":
+            return Canonical("skip", 0, {}, {})
+        displayed = verdicts_in(answer.content)
+        places = {index: place for place, index in enumerate(order)}
+        verdicts = {
+            each.text: [displayed[each.text][places[index]] for index in range(len(order))] for each in screen.rubric
+        }
+        content = {"verdicts": verdicts, "points": {each.text: each.points for each in screen.rubric}}
+        whole = list(_pairs(content))
+        if len(order) > 2 or not whole:
+            return Canonical(answer.choice, 0, content, {})
+        return Canonical(whole[0].verdict, whole[0].strength, content, {})
+
+    def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
+        return _pairs(answer.content) if answer.content else every_pair(answer, places)
+
+    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+        """Raises TutelageError: a question about criteria has no known answer."""
+        raise TutelageError(f"the gold answer is '{gold}'; questions about criteria have no known answers")
+
+    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
+        """Krippendorff's alpha over all criteria; each criterion of a response is a unit, unsure is missing."""
+        rows = [
+            (f"{each.item}\x1f{name}\x1f{index}", each.rater, "met" if met else "unmet")
+            for each in statements
+            for name, index, met in decisions_in(each.said.content)
+        ]
+        if not rows:
+            return {}
+        items, raters, choices = zip(*rows, strict=True)
+        return {Sentence("criteria"): krippendorff_alpha(Votes.of(items, raters, choices, ["unmet", "met"]), "nominal")}
+
+    def words(self, answer: Canonical) -> str:
+        scores = zip(LETTERS.upper(), _scores(answer.content), strict=False)
+        text = ", ".join(f"{letter} {'–' if score is None else format(score, '.2f')}" for letter, score in scores)
+        return text or COMMON_WORDS[answer.verdict]
+
+    def pressed(self, displayed: Mapping[str, object]) -> str:
+        marks = {"met": "+", "unmet": "−", "unsure": "?"}
+        verdicts = "; ".join(
+            f"{name} {' '.join(marks[value] for value in values)}" for name, values in verdicts_in(displayed).items()
+        )
+        return (
+            Sentence("from top: %(ratings)s", ratings=verdicts) if verdicts else COMMON_WORDS[str(displayed["choice"])]
+        )
+
+    def cells(self, answer: Canonical) -> Mapping[str, object]:
+        return {
+            f"{name}_{letter}": value
+            for name, values in verdicts_in(answer.content).items()
+            for letter, value in zip(LETTERS, values, strict=False)
+        }
+
+    def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
+        verdicts = {
+            each.text: [str(cells.get(f"{each.text}_{letter}", "")) for letter in LETTERS[: screen.places]]
+            for each in screen.rubric
+        }
+        complete = verdicts and all(value in DECISIONS for values in verdicts.values() for value in values)
+        return judged(verdicts) if complete else None
+
+    def simulate(
+        self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
+    ) -> Answer:
+        """A response of higher gold meets more criteria: each verdict compares it with one of gold 0."""
+        seconds = 0.0
+        verdicts: dict[str, list[str]] = {each.text: [] for each in screen.rubric}
+        for values in verdicts.values():
+            for gold, words in zip(responses.gold, responses.words, strict=True):
+                vote = rater.judge(gold, 0.0, words, words, rng, answered)
+                values.append({"left": "met", "right": "unmet"}.get(vote.verdict, "unsure"))
+                seconds += vote.seconds / (2 * len(verdicts))
+        answer, milliseconds = judged(verdicts), round(seconds * 1000)
+        return Answer(answer.choice, 0, answer.content, active_ms=milliseconds, wall_ms=milliseconds)
+
+
+def _scores(content: Mapping[str, object]) -> list[float | None]:
+    """The score of each response of an answer in canonical form."""
+    points, verdicts = content.get("points", {}), verdicts_in(content)
+    assert isinstance(points, Mapping)
+    rubric = tuple(Criterion(name, float(points[name])) for name in verdicts)
+    by_place = zip(*verdicts.values(), strict=True)
+    return [rubric_score(rubric, [DECISIONS[value] for value in values]) for values in by_place]
+
+
+def _pairs(content: Mapping[str, object]) -> Iterator[PairVerdict]:
+    scores = _scores(content)
+    for first, second in combinations(range(len(scores)), 2):
+        one, other = scores[first], scores[second]
+        if one is None or other is None:
+            continue
+        difference = 0.0 if abs(one - other) <= EQUAL else one - other
+        verdict = "a" if difference > 0 else "b" if difference < 0 else "tie"
+        yield PairVerdict(first, second, verdict, min(STRONGEST, ceil(STRONGEST * abs(difference) - EQUAL)))
+
+
+CHECKLIST = Checklist()
