@@ -252,3 +252,81 @@ def test_a_study_takes_the_votes_and_the_questions(
     )
     assert (ours.messages, ours.chosen, ours.rejected) == (theirs.messages, theirs.chosen, theirs.rejected)
     assert [message.role for message in ours.messages] == ["system", "user"]
+
+
+def submission(name: str, status: str) -> Row:
+    row = {"Submission id": f"s-{name}", "Participant id": name, "Status": status, "Started at": "2026-01-01T11:00:00"}
+    return row | {"Completed at": "2026-01-01T12:00:00", "Time taken": 60, "Completion code": "C", "Age": "31"}
+
+
+def by(name: str, key: int, score: float) -> Row:
+    return feedback(0, score, id=f"f{key}", feedback_source={"type": "app", "user_id": name})
+
+
+@pytest.mark.parametrize("names", [False, True])
+def test_rejected_work_never_counts(runs: str, tmp_path: Path, names: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether its submissions come with the scores, before them or after them."""
+    raters = ("anna", "bert", "carl", "dora")
+    scores = write(tmp_path / "scores.jsonl", *(by(name, place, 1.0) for place, name in enumerate(raters)))
+    people = [submission("anna", "APPROVED"), submission("bert", "REJECTED"), submission("carl", "RETURNED")]
+    people += [submission("dora", "TIMED-OUT"), submission("dora", "AWAITING REVIEW"), submission("emil", "ACTIVE")]
+    work = write(tmp_path / "work.jsonl", *people)
+    settings = {"names": names}
+    together = imported(tmp_path / "together", runs, scores, work, **settings)
+    assert "2 left out" in capsys.readouterr().out
+    assert len(rows(tmp_path / "together" / "ratings.jsonl")) == 2
+    for order in ((runs, scores), (work,)), ((runs, work), (scores,)):
+        out = tmp_path / f"order {len(list(tmp_path.iterdir()))}"
+        for files in order:
+            imported(out, *files, **settings)
+        assert rows(out / "ratings.jsonl") == rows(tmp_path / "together" / "ratings.jsonl")
+    assert b"emil" not in b"".join(together.values())
+    later = write(tmp_path / "later.jsonl", submission("bert", "APPROVED"))
+    imported(tmp_path / "together", later, **settings)
+    assert len(rows(tmp_path / "together" / "ratings.jsonl")) == 3
+
+
+def test_work_of_an_unknown_status_does_not_count(
+    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = write(tmp_path / "work.jsonl", submission("anna", "SLEEPING"))
+    imported(tmp_path / "out", runs, write(tmp_path / "scores.jsonl", by("anna", 1, 1.0)), work)
+    assert "work was sleeping" in capsys.readouterr().out
+    assert not (tmp_path / "out" / "ratings.jsonl").exists()
+
+
+ASKED = [{"role": "user", "content": "Mail ada@example.org?"}]
+
+
+def opik(value: float, hour: int) -> Row:
+    by = {"anna@example.org": {"value": value, "source": "ui", "last_updated_at": f"2026-01-01T{hour}:00:00Z"}}
+    scores = [{"name": "good", "value": value, "source": "ui", "value_by_author": by}]
+    return {"id": "t", "input": {"messages": ASKED}, "output": {"output": "So."}, "feedback_scores": scores}
+
+
+def inspect(value: float, hour: int) -> Row:
+    by = {"author": "anna@example.org", "timestamp": f"2026-01-01T{hour}:00:00+00:00", "reason": "read it"}
+    scores = {"good": {"value": value, "explanation": None, "history": [{"value": value, "provenance": by}]}}
+    answer = {"role": "assistant", "content": "So."}
+    row = {"id": 1, "epoch": 1, "input": ASKED, "messages": [*ASKED, answer], "output": {"completion": "So."}}
+    return row | {"scores": scores, "uuid": "U"}
+
+
+def braintrust(value: float, hour: int) -> Row:
+    return {"id": "a", "input": ASKED, "output": "So.", "expected": {"good": value}, "scores": None}
+
+
+@pytest.mark.parametrize("row", [opik, inspect, braintrust])
+def test_evaluations_are_imported_once_in_private_and_later_edits_win(row: Any, tmp_path: Path) -> None:
+    out, first = tmp_path / "out", write(tmp_path / "1.jsonl", row(0.0, 11))
+    once = imported(out, first, redact=True)
+    assert imported(out, first, redact=True) == once
+    assert b"example.org" not in b"".join(once.values())
+    (rating,) = rows(out / "ratings.jsonl")
+    assert rating["rater"] == ("" if row is braintrust else "rater-1")
+    imported(out, write(tmp_path / "2.jsonl", row(1.0, 13)), redact=True)
+    (edited,) = rows(out / "ratings.jsonl")
+    assert (edited["choice"], edited["id"]) == (1.0, rating["id"])
+    if row is not braintrust:  # its rows have no times of edits
+        imported(out, write(tmp_path / "3.jsonl", row(0.0, 12)), redact=True)
+        assert rows(out / "ratings.jsonl") == [edited]

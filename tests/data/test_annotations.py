@@ -161,3 +161,24 @@ def test_the_item_is_the_same_in_any_order() -> None:
         for responses in (("A", "B"), ("B", "A"))
     )
     assert one.item == other.item
+
+
+def test_a_prompt_with_many_rated_responses_has_a_bounded_number_of_pairs() -> None:
+    """Ten of all pairs, the same ones in any order, each with the higher rating first; the rest is counted."""
+    numbers = {f"response {n}": float(n // 2) for n in range(30)}
+    several = {f"one of {n}": float(n) for n in range(5)}
+    subjects = [
+        Subject(text, user(prompt), text) for prompt, texts in (("A?", numbers), ("B?", several)) for text in texts
+    ]
+    ratings = [rated(text, value) for text, value in (numbers | several).items()]
+    chosen = []
+    for order in (ratings, ratings[::-1]):
+        account = Account()
+        joined = join(subjects, [(each, "line 1") for each in order], account)
+        result = derive(joined, Reading(threshold=2.0), account)
+        chosen.append({(pair.chosen, pair.rejected) for pair in result.preferences})
+        assert all(numbers[one] > numbers[other] for one, other in chosen[-1] if one in numbers)
+        counts = [sum(one in texts for one, _ in chosen[-1]) for texts in (numbers, several)]
+        assert counts == [10, 10]
+        assert any("410 pairs" in remark for remark in result.remarks)  # 435 pairs, of which 15 are equal
+    assert chosen[0] == chosen[1]

@@ -162,3 +162,79 @@ def test_preferences_for_openai() -> None:
     assert isinstance(row["input"], dict)
     for value in (row["input"]["messages"], row["preferred_output"], row["non_preferred_output"]):
         messages.validate_python(value, strict=True)
+
+
+def test_opik(tmp_path: Path) -> None:
+    pytest.importorskip("opik")
+    from opik.rest_api.types.feedback_score_public import FeedbackScorePublic
+    from opik.rest_api.types.trace_public import TracePublic
+    from opik.rest_api.types.value_entry_public import ValueEntryPublic
+
+    by = {"anna": ValueEntryPublic(value=1.0, source="ui", last_updated_at=NOW, reason="kind")}
+    scores = [
+        FeedbackScorePublic(name="helpful", value=1.0, source="ui", last_updated_at=NOW, value_by_author=by),
+        FeedbackScorePublic(name="moderation", value=0.0, source="online_scoring", last_updated_at=NOW),
+    ]
+    trace = TracePublic(
+        id="t", project_id="p", start_time=NOW, last_updated_at=NOW, input={"messages": ASK}, output={"output": "So."},
+        feedback_scores=scores,
+    )  # fmt: skip
+    files = [write(tmp_path / "t.jsonl", trace.model_dump_json())]
+    export = read_annotations(files, Parts())
+    assert said(export) == [("rating", 1.0, "anna", ("So.",), NOON), ("rating", 0.0, "", ("So.",), NOON)]
+    assert [each.kind for each, _ in export.annotations] == ["human", "model"]
+
+
+def test_braintrust(tmp_path: Path) -> None:
+    """The columns are those that the client declares."""
+    pytest.importorskip("braintrust")
+    from braintrust._generated_types import ProjectLogsEvent
+
+    row: dict[str, Any] = {"id": "a", "input": ASK, "output": "So.", "expected": {"quality": "good"}}
+    row |= {"scores": {"Factuality": 0.5}, "metadata": {"model": "m"}, "project_id": "p", "log_id": "g"}
+    row |= {"span_id": "s", "root_span_id": "s", "_xact_id": "1", "created": NOW.isoformat()}
+    assert row.keys() <= ProjectLogsEvent.__annotations__.keys()
+    export = read_annotations([write(tmp_path / "log.jsonl", json.dumps(row))], Parts())
+    assert said(export) == [("rating", 0.5, "", ("So.",), 0), ("rating", "good", "", ("So.",), 0)]
+    assert [each.kind for each, _ in export.annotations] == ["unknown", "human"]
+
+
+@pytest.mark.parametrize("ending", ["eval", "json"])
+def test_inspect(tmp_path: Path, ending: str) -> None:
+    """A log as Inspect writes it, Zstandard and references to long texts included, with an edit by a person."""
+    pytest.importorskip("inspect_ai")
+    from inspect_ai.log import (
+        EvalConfig,
+        EvalDataset,
+        EvalLog,
+        EvalSample,
+        EvalSpec,
+        ProvenanceData,
+        edit_score,
+        read_eval_log,
+        write_eval_log,
+    )
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ModelOutput
+    from inspect_ai.scorer import Score, ScoreEdit
+
+    long = "So. " * 400
+    samples = [
+        EvalSample(
+            id=number, epoch=1, input="Why?", target="So.", output=ModelOutput.from_content("m", long),
+            messages=[ChatMessageUser(content="Why?"), ChatMessageAssistant(content=long)],
+            scores={"match": Score(value="C", answer="So.")},
+        )
+        for number in (1, 2)
+    ]  # fmt: skip
+    spec = EvalSpec(
+        created=NOW.isoformat(), task="why", dataset=EvalDataset(), model="m", config=EvalConfig(), eval_id="E"
+    )
+    log = EvalLog(eval=spec, status="success", samples=samples)
+    by = ProvenanceData(author="anna", timestamp=NOW, reason="read it")
+    edit_score(log, 2, "match", ScoreEdit(value="I", provenance=by), recompute_metrics=False)
+    path = str(tmp_path / f"log.{ending}")
+    write_eval_log(log, path)
+    assert len(read_eval_log(path).samples or []) == 2
+    export = read_annotations([path], Parts())
+    assert said(export) == [("rating", 1.0, "", (long,), 0), ("rating", 0.0, "anna", (long,), NOON)]
+    assert [each.kind for each, _ in export.annotations] == ["model", "human"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,6 +151,25 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     for words, folders in cases.items():
         with pytest.raises(TutelageError, match=words):
             compare_runs(folders)
+
+
+def test_conversations_with_one_last_message_are_different_prompts(tmp_path: Path) -> None:
+    """Two conversations that end with "Go on.", and the same words as a whole prompt."""
+
+    def conversations(name: str, scores: Sequence[float], ids: Sequence[str]) -> Path:
+        path = evaluation(tmp_path, name, [[0.0]])
+        rows: list[dict[str, object]] = [
+            {"prompt": "Go on.", "after": "text", "gold_after": score, **({"prompt_id": key} if key else {})}
+            for score, key in zip(scores, ids, strict=True)
+        ]
+        write_rows(path / "answers.jsonl", rows)
+        return path
+
+    one, two = conversations("a", (0.0, 4.0, 1.0), ("p", "q", "")), conversations("b", (1.0, 7.0, 6.0), ("p", "q", ""))
+    (test,) = compare_runs([one, two]).tests
+    assert (test.difference.n, test.difference.value) == (3, pytest.approx(3.0))
+    with pytest.raises(TutelageError, match=r"prompt 2.*different conversations"):
+        compare_runs([one, conversations("c", (1.0, 7.0, 6.0), ("p", "r", ""))])
 
 
 def test_the_page_and_json_show_the_same_value(tmp_path: Path) -> None:

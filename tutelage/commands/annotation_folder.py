@@ -32,27 +32,42 @@ from tutelage.data.records import Comparison, CompletionRecord, Messages, Prompt
 from tutelage.data.vote_rows import CHOICES, meaning_name
 
 MANIFEST = "import.json"
-FORMAT = "tutelage-import/1"
+FORMAT = "tutelage-import/2"
 UNKNOWN = "unknown"
 """Name of a model that the tool does not name."""
 
 
 @dataclass
 class ImportFolder:
-    """What a folder has: annotations and responses by id, and the numbers of raters by the salted hash of their ids.
-    `fixed` are the settings that all imports share."""
+    """What a folder has: annotations and responses by id, and the numbers of raters and the status of their work, if it
+    does not count, by the salted hash of their ids. `fixed` are the settings that all imports share."""
 
     path: Path
     fixed: Mapping[str, bool]
     salt: str = field(default_factory=lambda: secrets.token_hex(16))
     raters: dict[str, int] = field(default_factory=dict)
+    work: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, Annotation] = field(default_factory=dict)
     subjects: dict[str, Subject] = field(default_factory=dict)
 
     def rater(self, name: str) -> str:
         """The numbered name of a rater, the same in every import."""
-        key = hashlib.sha256(f"{self.salt}{name}".encode()).hexdigest()[:32]
-        return f"rater-{self.raters.setdefault(key, len(self.raters) + 1)}"
+        return f"rater-{self.raters.setdefault(self._key(name), len(self.raters) + 1)}"
+
+    def _key(self, name: str) -> str:
+        return hashlib.sha256(f"{self.salt}{name}".encode()).hexdigest()[:32]
+
+    def set_work(self, work: Mapping[str, str]) -> None:
+        """Set the status of the work of raters by their ids; empty if it counts."""
+        for name, status in work.items():
+            self.work[self._key(name)] = status
+
+    @property
+    def rejected(self) -> dict[str, str]:
+        """The raters of annotations whose work does not count, by their names in the folder, with its status."""
+        named = {each.rater for each in self.annotations.values()} if self.fixed.get("names") else ()
+        keys = {f"rater-{number}": key for key, number in self.raters.items()} | {n: self._key(n) for n in named}
+        return {name: status for name, key in keys.items() if (status := self.work.get(key, ""))}
 
     def private(self, annotation: Annotation) -> Annotation:
         """The annotation with the numbered name of its rater, also at the end of its id, which a tool without ids of
@@ -92,7 +107,7 @@ def open_folder(path: Path, fixed: Mapping[str, bool]) -> ImportFolder:
         lines = (path / "annotations.jsonl").read_bytes().splitlines()  # of bytes: U+2028 ends no line
         annotations = [_annotation(json.loads(line)) for line in lines]
         before, form, aliases = manifest["fixed"], manifest["format"], dict(manifest["aliases"])
-        folder = ImportFolder(path, fixed, manifest["salt"], manifest["raters"])
+        folder = ImportFolder(path, fixed, manifest["salt"], manifest["raters"], manifest["work"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TutelageError(f"The import in {path} cannot be continued: {error}.") from error
     if form != FORMAT:
@@ -166,7 +181,7 @@ def write_folder(folder: ImportFolder, derived: Derived, account: Account) -> di
     }
     counts = {name: _write(folder.path / f"{name}.jsonl", rows) for name, rows in files.items()}
     aliases = {each.id: each.alias for each in folder.subjects.values() if each.alias}
-    own = {"salt": folder.salt, "raters": folder.raters, "aliases": aliases}
+    own = {"salt": folder.salt, "raters": folder.raters, "work": folder.work, "aliases": aliases}
     manifest = {"format": FORMAT, "fixed": folder.fixed} | own
     write_atomically(folder.path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     return counts

@@ -26,12 +26,13 @@ LONGEST = 200
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSettings:
-    """Import scores, feedback and annotations from exports of Langfuse, LangSmith, Phoenix, Argilla, Label Studio and
-    Mechanical Turk, recognised by their columns: votes, ratings and better responses, the training data in them, and
-    the responses as questions for a study. Importing again adds nothing twice, and takes later edits over."""
+    """Import scores, feedback and annotations from exports of Langfuse, LangSmith, Phoenix, Opik, Braintrust, Inspect,
+    Argilla, Label Studio and Mechanical Turk, recognised by their columns: votes, ratings and better responses, the
+    training data in them, and the responses as questions for a study; submissions of Prolific say whose work counts.
+    Importing again adds nothing twice, and takes later edits over."""
 
     files: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE ...")]
-    """Files of one export, for example traces and their scores: csv, tsv, json, jsonl or parquet."""
+    """Files of one export, for example traces and their scores: csv, tsv, json, jsonl, parquet, or eval of Inspect."""
     out: Path
     """Folder to write; one of an earlier import is continued."""
     question: tuple[str, ...] = ()
@@ -61,7 +62,8 @@ class ImportSettings:
         if not self.files:
             raise TutelageError("Name at least one file of an export.")
         if len(self.responses) > 2:
-            raise TutelageError(f"--responses names {len(self.responses)} parts; give one, or two that were compared.")
+            parts = counted(len(self.responses), "part")
+            raise TutelageError(f"--responses names {parts}; give one, or two that were compared.")
         _ = self.meanings
 
     @property
@@ -102,8 +104,10 @@ def main(settings: ImportSettings) -> int:
             if annotation.id in placed:
                 account.left_out["given again in a later line"].append(placed[annotation.id][1])
             placed[annotation.id] = folder.annotations[annotation.id], place
-    reading = Reading(settings.question, settings.meanings, settings.good, settings.threshold, settings.models)
-    before = [(folder.annotations[key], "") for key in earlier]
+    folder.set_work(export.work)
+    own = (settings.question, settings.meanings, settings.good, settings.threshold, settings.models)
+    reading = Reading(*own, folder.rejected)
+    before = [(each, "") for key, each in folder.annotations.items() if key in earlier]
     derived = derive([*before, *placed.values()], reading, account)
     for fates in (account.became, account.left_out):
         for name in [name for name, places in fates.items() if not all(places)]:

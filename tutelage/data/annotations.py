@@ -22,7 +22,8 @@ from tutelage.base.nouns import counted
 from tutelage.data.records import Demonstration, Messages, Preference, UnpairedAnswer, prompt_id, stable_id
 from tutelage.data.vote_rows import CHOICES, fold_choice
 
-RaterKind: TypeAlias = Literal["human", "model"]
+RaterKind: TypeAlias = Literal["human", "model", "unknown"]
+"""Who gives statements; unknown is a person or a model, which an export does not say."""
 Role: TypeAlias = Literal["choice", "rating", "correction"]
 
 
@@ -70,12 +71,14 @@ class Parts:
 @dataclass(frozen=True)
 class Exported:
     """The subjects and statements of a row of an export. `left_out` has the reason for each statement that is none,
-    `without` the reason why there is no subject, where one belongs."""
+    `without` the reason why there is no subject, where one belongs. `work` is a rater's name and the status of the
+    rater's work on a recruiting platform."""
 
     subjects: tuple[Subject, ...] = ()
     statements: tuple[Statement, ...] = ()
     left_out: tuple[str, ...] = ()
     without: str = ""
+    work: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -215,13 +218,15 @@ def _annotation(statement: Statement, about: Sequence[Subject]) -> Annotation:
 @dataclass(frozen=True)
 class Reading:
     """How annotations are read: the question of each role, meanings of words for choices, categories that are good, the
-    number above which a rating is good, and whether models count as raters."""
+    number above which a rating is good, and whether models count as raters. `rejected` has the status of the work of
+    raters who do not count."""
 
     questions: tuple[str, ...] = ()
     choices: Mapping[str, str] = field(default_factory=dict)
     good: tuple[str, ...] = ()
     threshold: float | None = None
     models: bool = False
+    rejected: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -290,8 +295,12 @@ def _selected(
     names: dict[Role, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     kept: list[tuple[Annotation, Place]] = []
     for each, place in annotations:
-        if each.kind == "model" and not reading.models:
-            account.left_out["by a model; --models counts models"].append(place)
+        if each.rater in reading.rejected:
+            account.left_out[f"by a rater whose work was {reading.rejected[each.rater]}"].append(place)
+            continue
+        if each.kind != "human" and not reading.models:
+            who = "a model" if each.kind == "model" else "a person or a model, which the export does not say"
+            account.left_out[f"by {who}; --models counts models"].append(place)
             continue
         if each.role != "correction":
             names[each.role][each.question] += 1
@@ -361,17 +370,27 @@ def _labels(
         remarks.append(f"{counted(even, 'response')} without a label: as many raters found it good as bad")
 
 
+MOST_PAIRS = 10
+"""Maximum number of preferences between rated responses to one prompt: all pairs of five responses. The pairs of n
+responses are n (n - 1) / 2, so that a prompt with many would outweigh all others."""
+
+
 def _rated(means: _Means, remarks: list[str]) -> Iterator[Preference]:
-    equal = 0
+    """Every two responses to a prompt of different mean ratings; of more than `MOST_PAIRS`, a choice that depends on
+    the texts alone."""
+    equal = beyond = 0
     for messages, responses in means.items():
-        for (one, value), (other, value_of_other) in combinations(responses.items(), 2):
-            if value == value_of_other:
-                equal += 1
-            else:
-                better, worse = (one, other) if value > value_of_other else (other, one)
-                yield Preference(messages, better, worse)
+        ordered = sorted(responses.items(), key=lambda each: (-each[1], each[0]))
+        pairs = [(one, other) for one, other in combinations(ordered, 2) if one[1] > other[1]]
+        equal += len(ordered) * (len(ordered) - 1) // 2 - len(pairs)
+        beyond += max(0, len(pairs) - MOST_PAIRS)
+        if len(pairs) > MOST_PAIRS:
+            pairs = sorted(pairs, key=lambda pair: stable_id(pair[0][0], pair[1][0]))[:MOST_PAIRS]
+        yield from (Preference(messages, better, worse) for (better, _), (worse, _) in pairs)
     if equal:
         remarks.append(f"{counted(equal, 'pair')} of equal ratings without a preference")
+    if beyond:
+        remarks.append(f"{counted(beyond, 'pair')} of rated responses left out: at most {MOST_PAIRS} of a prompt")
 
 
 def _voted(votes: Sequence[tuple[Annotation, str]], remarks: list[str]) -> Iterator[Preference]:

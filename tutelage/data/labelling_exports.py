@@ -3,6 +3,7 @@
     Argilla          id, fields, responses; or flattened: QUESTION.responses, QUESTION.responses.users
     Label Studio     id, data, annotations; or JSON_MIN and CSV: annotation_id, annotator, lead_time
     Mechanical Turk  HITId, AssignmentId, WorkerId, Input.NAME, Answer.NAME
+    Prolific         Submission id, Participant id, Status: whose work counts
 
 A record has one response, which is rated or corrected, or two, of which one is chosen. Its fields have the names that
 their project gave them: the usual ones are recognised, others are named by `Parts`.
@@ -20,7 +21,7 @@ from tutelage.data.export_values import as_number, asked, key_of, moment, said, 
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Messages
 from tutelage.data.row_values import Unusable
-from tutelage.data.vote_rows import fold_name
+from tutelage.data.vote_rows import fold_name, work_status
 
 _PROMPTS = ("prompt", "question", "instruction", "input", "query", "messages", "conversation", "context")
 _STEMS = ("response", "completion", "answer", "output", "generation", "reply", "text")
@@ -316,3 +317,9 @@ def mechanical_turk_row(values: Values, parts: Parts) -> Exported:
         if name.startswith("Answer.") and values[name] is not None
     ]
     return _record(key, fields, parts, answers)
+
+
+def prolific_submission(values: Values, parts: Parts) -> Exported:
+    """A line of the submissions of a study: the participant, and what became of the work; empty if it counts."""
+    status, counts = work_status(values, "Status")
+    return Exported(work=(key_of(values, "Participant id"), "" if counts else status))

@@ -182,8 +182,8 @@ def _of_parts(parts: Sequence[object], message: Message, column: str) -> tuple[M
         kind = part.get("type") if isinstance(part, Mapping) else None
         if isinstance(part, Mapping) and kind == "text" and isinstance(part.get("text"), str):
             texts.append(part["text"])
-        elif isinstance(part, Mapping) and kind == "thinking" and isinstance(part.get("thinking"), str):
-            message = replace(message, thinking=message.thinking + part["thinking"])
+        elif isinstance(part, Mapping) and kind in ("thinking", "reasoning") and isinstance(part.get(kind), str):
+            message = replace(message, thinking=message.thinking + part[kind])
         elif isinstance(part, Mapping) and kind == "tool_use" and message.role == "assistant":
             call = read_call({"name": part.get("name"), "arguments": part.get("input"), "id": part.get("id")}, column)
             message = replace(message, calls=(*message.calls, call))

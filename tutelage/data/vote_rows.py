@@ -245,6 +245,12 @@ def _word(values: Values, column: str) -> str:
         return ""
 
 
+def work_status(values: Values, column: str) -> tuple[str, bool]:
+    """What became of a rater's work by a cell, as a word, and whether the work counts: never by an unknown word."""
+    word = _word(values, column)
+    return word, word in _COUNTED
+
+
 def unused_columns(table: Table, used: Collection[str]) -> Sentence | None:
     """A sentence about the columns that hold values and are not in `used`: the number of their values and the place of
     the first; None if there are none."""

@@ -133,9 +133,10 @@ class _Run:
         )
 
     @cached_property
-    def prompts(self) -> tuple[tuple[str, tuple[Object, ...]], ...]:
-        """Prompts of an evaluation, with the rows of their completions."""
-        groups = groupby(self.content.answers, lambda row: string(row, "prompt"))
+    def prompts(self) -> tuple[tuple[tuple[str, str], tuple[Object, ...]], ...]:
+        """Prompts of an evaluation, each by its last message and the id of a conversation, with the rows of their
+        completions."""
+        groups = groupby(self.content.answers, lambda row: (string(row, "prompt"), string(row, "prompt_id")))
         return tuple((prompt, tuple(rows)) for prompt, rows in groups)
 
     @property
@@ -247,7 +248,9 @@ def _check_prompts(runs: Sequence[_Run]) -> None:
             what = (
                 f"{counted(len(own), 'prompt')} and {len(theirs):,}"
                 if place is None
-                else f"prompt {place + 1:,} is {own[place][:60]!r} and {theirs[place][:60]!r}"
+                else f"prompt {place + 1:,} is {own[place][0][:60]!r} and {theirs[place][0][:60]!r}"
+                if own[place][0] != theirs[place][0]
+                else f"prompt {place + 1:,}, {own[place][0][:60]!r}, ends different conversations"
             )
             raise TutelageError(
                 f"{runs[0].folder} and {run.folder} evaluated different prompts ({what}), so they cannot be compared "

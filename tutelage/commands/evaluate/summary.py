@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tutelage.base.nouns import counted
+from tutelage.data.records import prompt_id, user
 from tutelage.data.transcripts import transcript_text
 from tutelage.rollout.inference.completion_records import SampledBatch
 
@@ -68,12 +69,15 @@ def table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, A
 
 
 def answer_rows(sides: Sequence[Side]) -> list[dict[str, object]]:
-    """Return the rows of answers.jsonl: the model's completions as `after`, the other's as `before`."""
+    """Return the rows of answers.jsonl: the model's completions as `after`, the other's as `before`. `prompt` is the
+    last message; if it is not the whole prompt, `prompt_id` identifies the conversation."""
     suffixes = ["before", "after"] if len(sides) == 2 else ["after"]
     answered = [side.answered for side in sides if side.answered is not None]
     rows = []
     for number, prompt in enumerate(answered[-1].prompts):
         row: dict[str, object] = {"prompt": prompt.messages[-1].content if prompt.messages else ""}
+        if prompt.messages and prompt.messages != user(str(row["prompt"])):
+            row["prompt_id"] = prompt_id(prompt.messages)
         for side, own, suffix in zip(sides, answered, suffixes, strict=True):
             episodes = own.rollout.transcripts
             row[suffix] = transcript_text(episodes[number]) if episodes else own.texts[number]
