@@ -179,37 +179,23 @@ def _compared(members: Sequence[Placed], by_id: Mapping[str, Subject], account: 
         assert isinstance(one.value, float)
         assert isinstance(other.value, float)
         word = "a" if one.value > other.value else "b" if one.value < other.value else "tie"
-        yield (
-            Statement(
-                f"{one.group}/{one.question}/{'/'.join((*one.subjects, *other.subjects))}",
-                (*one.subjects, *other.subjects),
-                one.question,
-                word,
-                one.rater or other.rater,
-                one.kind,
-                one.reason or other.reason,
-                max(one.time, other.time),
-            ),
-            f"{place} and {place_of_other}",
-        )
+        about = (*one.subjects, *other.subjects)
+        choice = Statement(
+            f"{one.group}/{one.question}/{'/'.join(about)}", about, one.question, word, one.rater or other.rater,
+            one.kind, one.reason or other.reason, max(one.time, other.time),
+        )  # fmt: skip
+        yield choice, f"{place} and {place_of_other}"
 
 
 def _annotation(statement: Statement, about: Sequence[Subject]) -> Annotation:
     role: Role = "correction" if statement.corrects else "choice" if len(about) == 2 else "rating"
     return Annotation(
-        statement.id,
-        role,
-        statement.question,
-        about[0].messages,
+        statement.id, role, statement.question, about[0].messages,
         tuple(subject.response for subject in about),
         tuple(subject.id for subject in about),
         tuple(subject.model for subject in about),
-        statement.value,
-        statement.rater,
-        statement.kind,
-        statement.reason,
-        statement.time,
-    )
+        statement.value, statement.rater, statement.kind, statement.reason, statement.time,
+    )  # fmt: skip
 
 
 # Training data in annotations ----------------------------------------------------------------------------------------
