@@ -1,6 +1,7 @@
 """Images in the texts of a study: what becomes of them on the way in, and on the way out."""
 
 import base64
+import time
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,16 @@ def test_too_many_bytes_are_refused(gallery: Gallery, monkeypatch: pytest.Monkey
     other = base64.b64encode(png(shade=3)).decode()
     with pytest.raises(TutelageError, match="MiB"):
         text_of(gallery, f"![x](data:;base64,{other})")
+
+
+@for_each(["![", "`", "![a]", "![](", "[", "`` ` ", "~~~\n", "![x](a.png", "\\"])
+def test_hostile_texts_are_read_in_time(part: str, gallery: Gallery) -> None:
+    """In a time that grows with the length of the text, not with its square."""
+    text = part * (60_000 // len(part)) + f"![x](images/{FILE.name})"
+    start = time.perf_counter()
+    text_of(gallery, text)
+    image_names(text)
+    assert time.perf_counter() - start < 5
 
 
 def test_readers_of_text_refuse_images() -> None:

@@ -34,10 +34,11 @@ FOLDER = "images"
 NAME = r"[0-9a-f]{64}\.(?:png|jpeg|webp|gif)"
 MOST_IN_ALL = 512 << 20
 """Bytes of the images that are added to a study at once."""
-_STORED = re.compile(rf"(?:\n\n)?!\[((?:\\.|[^\]\\])*)\]\({FOLDER}/({NAME})\)(?:\n\n)?")
+_WORDS = r"(?:\\.|[^\[\]\\\n])*"
+_STORED = re.compile(rf"(?:\n\n)?!\[({_WORDS})\]\({FOLDER}/({NAME})\)(?:\n\n)?")
 _MARKDOWN = re.compile(
-    r"^ {0,3}(?P<fence>```+|~~~+)[\s\S]*?(?:^ {0,3}(?P=fence)|\Z)|(?P<ticks>`+)[^`][\s\S]*?(?P=ticks)"  # code
-    r"|(?P<head>!\[(?P<words>[^\]\n]*)\]\(\s*)(?P<address><[^<>\n]*>|[^\s()<>]+)(?P<tail>(?:\s+\"[^\"\n]*\")?\s*\))",
+    r"^ {0,3}(?P<fence>```+|~~~+)[\s\S]*?(?:^ {0,3}(?P=fence)|\Z)|(?<!`)(?P<ticks>`++)[\s\S]*?(?P=ticks)"  # code
+    rf"|(?P<head>!\[{_WORDS}\]\(\s*)(?P<address><[^<>\n]*>|[^\s()<>]+)(?P<tail>(?:\s+\"[^\"\n]*\")?\s*\))",
     re.M,
 )
 

@@ -39,10 +39,13 @@ def image_sizes(store: Store, study_id: int, names: Sequence[str]) -> Mapping[st
     """Width and height in pixels of those of the images that the study has, by name."""
     if not names:
         return {}
-    query = sa.select(_images.c.name, _images.c.width, _images.c.height)
-    mine = query.where(_images.c.study_id == study_id, _images.c.name.in_(names))
+    query = sa.select(_images.c.name, _images.c.width, _images.c.height).where(_images.c.study_id == study_id)
     with store.read() as connection:
-        return {row.name: (row.width, row.height) for row in connection.execute(mine)}
+        return {
+            row.name: (row.width, row.height)
+            for some in chunks(list(dict.fromkeys(names)))
+            for row in connection.execute(query.where(_images.c.name.in_(some)))
+        }
 
 
 def list_images(store: Store, study_id: int) -> Iterator[tuple[str, bytes]]:
