@@ -7,8 +7,9 @@
 # make test-vllm  rollouts of a real vLLM on the CPU, as a server and in process, in an environment of its own (3.5 GB;
 #              VLLM_PYTHON for one that is there)
 # make test-trackers  runs with the real wandb, trackio and MLflow, which write into files, in an environment of its own
-# make test-tools  imports of exports that the client classes of Langfuse, LangSmith, Opik, Inspect, Argilla and Label Studio write, and exports that
-#              they read, in an environment of its own
+# make test-tools  imports of exports that the client classes of Langfuse, LangSmith, Opik, Inspect, Argilla and Label Studio write, and
+#              exports that they read; OpenAI's client against `tutelage serve` and in an agent, and an environment of TRL's in both
+#              trainers, in an environment of its own
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
 # make bench-vllm  decoding beside vLLM's CPU build, in the environment of test-vllm
 # make docs    the documentation as a site, in build/docs: the reference is written from the code, the site is built in an environment

@@ -24,7 +24,7 @@ SPECIAL = {
     "laws": "theorems about policy gradients, by enumeration, across core and algorithms",
     "learn": "that every recipe and every preference loss learns, through the real loop",
     "peers": "numbers that other libraries computed",
-    "real_tools": "the client classes of trackers and labelling tools, in an environment of its own; `make test-tools`",
+    "real_tools": "tools beside which ours runs: their own classes, in an environment of its own; `make test-tools`",
     "real_trackers": "the real wandb, trackio and MLflow, in an environment of their own; `make test-trackers`",
     "real_vllm": "a real vLLM, in an environment of its own; `make test-vllm` runs them",
 }

@@ -71,6 +71,8 @@ elif DOES == "stream":
 elif DOES == "refused":
     status, reply = ask(messages, **ROW["body"])
     sys.exit(f"{status} {reply}")
+elif DOES == "system":
+    said([{"role": "system", "content": "Be brief."}, *messages])
 elif DOES == "recover":
     assert ask([*messages, {"role": "assistant", "content": "No question."}])[0] == 400
     said(messages)

@@ -12,9 +12,10 @@ from test_player import ENDS, FREE, LONG, PROMPTS, Script, called, context_token
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Prompt, user
+from tutelage.data.records import Message, Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
+from tutelage.rewards.reward import Completions
 from tutelage.rollout.agent import AgentProgram
 from tutelage.rollout.environment import REDRAWS, Environment
 from tutelage.rollout.episodes import play_with_tools
@@ -65,7 +66,7 @@ def test_its_calls_of_tools_are_those_of_the_same_function(policy):
     found = run(other, [doing("call", tool=tools.schemas[0])], generator=other.generator, **settings)
     assert tokens(found, 0) == tokens(expected, 0)
     assert context_tokens(found, 0) == context_tokens(expected, 0)
-    assert found.transcripts[0][-3:] == expected.transcripts[0]
+    assert found.transcripts == expected.transcripts
 
 
 def test_a_retry_has_the_reply_of_the_request_that_it_repeats(policy):
@@ -107,6 +108,14 @@ def test_requests_that_a_training_cannot_answer_are_refused(policy, body, word):
         run(policy, [doing("refused", body=body)])
     assert f'400 {{"error":{{"message":"{word}' in str(caught.value)
     assert str(caught.value).count(word) > 1, "in the standard error, and as the last refusal"
+
+
+def test_a_reward_reads_the_conversation_of_the_program(policy):
+    prompt = doing("system")
+    rollout = run(policy, [prompt])
+    (completion,) = Completions([prompt], rollout.texts, rollout)
+    assert completion.messages == (Message("system", "Be brief."), *prompt.messages)
+    assert completion.answer == rollout.transcripts[0][-1].content
 
 
 def test_a_refused_request_is_no_turn(policy):

@@ -216,7 +216,7 @@ def test_tools_are_called_until_a_turn_has_no_call(policy):
     rollout = played(
         script, Environment(play_with_tools, tools), PROMPTS[:1], 1, sampling=LONG, generator=script.generator
     )
-    said = rollout.transcripts[0]
+    said = rollout.transcripts[0][1:]
     assert [each.role for each in said] == ["assistant", "tool", "assistant", "user", "assistant", "tool", "assistant"]
     assert said[0].content == "I look."
     assert (said[1].content, said[1].name) == ("6.5", "far")
@@ -250,7 +250,7 @@ def test_a_call_that_the_template_refuses_is_a_problem_of_the_policy(policy):
     script = Script(policy, refusing, ['<tool_call>{"name": "no", "arguments": {}}</tool_call>', "Well."])
     environment = Environment(play_with_tools, Toolbox([tool_of(far)]))
     rollout = played(script, environment, PROMPTS[:1], 1, sampling=LONG, generator=script.generator)
-    said = rollout.transcripts[0]
+    said = rollout.transcripts[0][1:]
     assert [each.role for each in said] == ["assistant", "user", "assistant"]
     assert not said[0].calls
     assert environment.tools.calls["calls"] == 0

@@ -174,7 +174,7 @@ class Rollout(Rows):
     turn: Int[Tensor, "B R"] | None = None  # index of each token's turn; None if every row is a single turn
     turn_reward: PerToken | None = None  # rewards of turns, on the last token of each, apart from the score of the row
     outcome: PerRow | None = None  # what the environment of each episode returned; NaN if it returned nothing
-    transcripts: tuple[tuple[Any, ...], ...] = ()  # messages of each episode after its prompt; empty without turns
+    transcripts: tuple[tuple[Any, ...], ...] = ()  # messages of each episode; empty without turns
     given: RowMask | None = None  # completions that were not sampled; their logp is of the policy at that time
 
     @property

@@ -11,6 +11,7 @@ marks of a chat template that was applied already: ChatML, Llama 3, Gemma, Phi a
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tutelage.data.records import Message, Messages, Role
 from tutelage.data.row_values import Unusable
@@ -80,9 +81,12 @@ _MARKED_ROLES: Mapping[str, Role] = {
 }
 
 
-def transcript_text(messages: Messages) -> str:
-    """The messages of an episode to read: the text of a single one, otherwise "role: text" for each, with the calls of
-    tools."""
+def transcript_text(messages: Messages, asked: Messages = ()) -> str:
+    """The messages of an episode to read, without those of its prompt, `asked`, with which it begins: the text of a
+    single one, otherwise "role: text" for each, with the calls of tools."""
+    pairs = zip(messages, asked, strict=False)
+    alike = takewhile(lambda pair: (pair[0].role, pair[0].content) == (pair[1].role, pair[1].content), pairs)
+    messages = messages[sum(1 for _ in alike) :]
     if len(messages) == 1 and not messages[0].calls:
         return messages[0].content
     return "\n".join(

@@ -175,7 +175,7 @@ class Completions(Sequence[Completion]):
         said = rows.transcripts if isinstance(rows, Rollout) and rows.transcripts else empty
         columns = zip(self.prompts, said, self.answers, ended, prompt_ids, answered, strict=True)
         return tuple(
-            Completion(prompt.id, prompt.messages + turns[:-1], answer, prompt.data, end, prompt_tokens, tokens)
+            Completion(prompt.id, turns[:-1] or prompt.messages, answer, prompt.data, end, prompt_tokens, tokens)
             for prompt, turns, answer, end, prompt_tokens, tokens in columns
         )
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby, takewhile
+from itertools import chain, groupby
 
 import torch
 
@@ -24,7 +24,7 @@ from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Branches, Rollout
 from tutelage.core.rows import EncodedRow, collate, right_padded
 from tutelage.data.chat_tokens import pad_token_id
-from tutelage.data.records import Messages, Prompt
+from tutelage.data.records import Prompt
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.sampling import TextVocabulary
 from tutelage.rollout.continuous_batch import ContinuousBatch
@@ -245,7 +245,7 @@ class Player:
             turn=None if single else turn,
             turn_reward=rewards if rewards.any() else None,
             outcome=torch.tensor([trace.outcome for trace in traces]),
-            transcripts=tuple(_transcript(trace) for trace in traces),
+            transcripts=tuple(trace.messages for trace in traces),
             branches=None if single else Branches(read, marks, torch.tensor(episode)),
         ).to(self._device)
 
@@ -277,13 +277,6 @@ def _joined(trace: Trace) -> SampledCompletion:
         trace.messages[-1].content if turns else "",
         tuple(chain.from_iterable(versions)) if len(versions) == len(turns) else None,
     )
-
-
-def _transcript(trace: Trace) -> Messages:
-    """Messages of the last conversation of an episode after those of its prompt with which it begins."""
-    pairs = zip(trace.messages, trace.prompt.messages, strict=False)
-    alike = takewhile(lambda pair: (pair[0].role, pair[0].content) == (pair[1].role, pair[1].content), pairs)
-    return trace.messages[sum(1 for _ in alike) :]
 
 
 def _is_single(trace: Trace, prompt: tuple[int, ...]) -> bool:

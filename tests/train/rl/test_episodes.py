@@ -212,11 +212,11 @@ def improved(tiny_model, files, out, call=tt.improve, **settings):
             {"environment": "", "reward": "rule:length", "turns": 16, "environment_timeout": 1.0},
             "--environment-timeout",
         ),
-        ({"environment": "", "reward": "rule:length", "agent_processes": 3}, "--agent-processes"),
+        ({"environment": "", "reward": "rule:length", "turns": 16, "agent_processes": 3}, "--agent-processes"),
         ({"agent": "python"}, "--environment"),
         ({"environment": "", "agent": "python"}, "--reward"),
         ({"environment": "", "agent": "python", "tools": ["calculator"], "reward": "rule:length"}, "--tools"),
-        ({"environment": "", "agent": "no-such-program", "reward": "rule:length"}, "no-such-program"),
+        ({"environment": "", "agent": "no-such-program", "reward": "rule:repetition"}, "no-such-program"),
         ({"turns": 0}, "turns"),
         ({"environment": "nowhere:play"}, "nowhere"),
         ({"environment": "json:JSONDecodeErrorer"}, "JSONDecodeErrorer"),
@@ -260,7 +260,7 @@ async def talk(row, episode):
 
 
 def lengths(completions):
-    return [float(len(each.text)) for each in completions]
+    return [float(len(each.answer)) for each in completions]
 
 
 def test_training_a_program_is_training_the_same_function(tiny_model, files):

@@ -80,7 +80,7 @@ def answer_rows(sides: Sequence[Side]) -> list[dict[str, object]]:
             row["prompt_id"] = prompt_id(prompt.messages)
         for side, own, suffix in zip(sides, answered, suffixes, strict=True):
             episodes = own.rollout.transcripts
-            row[suffix] = transcript_text(episodes[number]) if episodes else own.texts[number]
+            row[suffix] = transcript_text(episodes[number], prompt.messages) if episodes else own.texts[number]
             row |= {f"{key}_{suffix}": values[number] for key, values in side.scores.items()}
             row[f"ended_{suffix}"] = bool(own.rollout.terminated[number])
         rows.append(row)
