@@ -166,6 +166,8 @@ class _Reward(TypedDict, total=False):
     model: Required[Model | str | Path]
     data: Required[str | Path]
     loss: Literal["soft", "bt", "margin", "scaled", "davidson"]
+    steps: bool
+    separator: str | Path
     test: str | Path
     centre: str | Path
     lora: Lora | Mapping[str, object]

@@ -15,6 +15,7 @@ from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Message
 from tutelage.models.heads import ScalarModel, load_reward_model, new_reward_model
 from tutelage.models.reward_card import ANSWER, EXAMPLES, QUESTION, with_fitting_template
+from tutelage.models.step_scores import encode_steps, step_rows
 from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Completion
 
@@ -80,12 +81,35 @@ def test_every_reader_gets_the_score_of_training(tiny_model: Callable[..., str],
         stirred(model)
         folder = tmp_path / f"{family}-{rank}"
         model.save_whole(folder)
-        by_card = score_by_card(folder)
+        theirs = score_by_card(folder)
         loaded = load_reward_model(config.Model(str(folder), device="cpu", engine="plain"))
         for each in (model, loaded):
             reward = ModelReward(each, same_tokens=False)
             ours = float(reward([Completion("p", (QUESTION,), ANSWER.content)])[0])
-            assert by_card == pytest.approx(ours, abs=1e-5)
+            assert theirs == pytest.approx(ours, abs=1e-5)
+
+
+@pytest.mark.parametrize("separator", ["", " | "])
+def test_every_reader_gets_the_probabilities_of_steps(
+    tiny_model: Callable[..., str], tmp_path: Path, separator: str
+) -> None:
+    base = config.Model(tiny_model("qwen3"), device="cpu", engine="plain")
+    model = new_reward_model(base, config.Lora(rank=2), seed=0)
+    stirred(model)
+    model.separator = separator
+    model.save_whole(tmp_path)
+    texts = ("Look up.", "It is 3.")
+    steps = texts if separator else tuple((Message("assistant", text), QUESTION) for text in texts)
+    encoded = encode_steps((QUESTION,), steps, separator, model.tokenizer)
+    (row,), prompt = encoded.contexts, len(encoded.contexts[0].prompt)
+    ends = [prompt + end - 1 for _, end in encoded.ends]
+    theirs = by_card(tmp_path, ids=torch.tensor([[*row.prompt, *row.response]]), ends=ends)["good"]
+    loaded = load_reward_model(config.Model(str(tmp_path), device="cpu", engine="plain"))
+    assert loaded.separator == separator
+    ours = loaded.values(step_rows([encoded], 0, loaded.device)).sigmoid()[0]
+    torch.testing.assert_close(theirs, ours.detach(), rtol=0, atol=1e-5)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert (repr(separator).replace("'", '"') if separator else "<|im_end|>") in card
 
 
 def test_a_model_of_another_program_is_read_where_its_template_ends_or_it_is_said(
@@ -125,10 +149,15 @@ def stirred(model: ScalarModel) -> None:
 
 def score_by_card(folder: Path) -> float:
     """The score that the code on the card computes."""
+    score: float = by_card(folder)["score"]
+    return score
+
+
+def by_card(folder: Path, **given: object) -> dict[str, Any]:
+    """The names of the code on the card after it has run with the `given` ones."""
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert not re.search(r"\{\w+\}", card.replace("{code}", "")), "every place is filled"
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = dict(given)
     exec(code.replace('"."', repr(str(folder))), found)
-    score: float = found["score"]
-    return score
+    return found

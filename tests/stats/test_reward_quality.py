@@ -9,14 +9,46 @@ from tutelage.stats.agreement import pair_agreement
 from tutelage.stats.reward_quality import (
     JudgedPair,
     against_votes,
+    area_under_curve,
     by_strength,
     length_baseline,
     log_odds_weight,
     measure_trust,
     position_bias,
     reward_quality,
+    step_quality,
 )
 from tutelage.stats.vote_codes import Votes
+
+
+def test_steps_by_hand():
+    """The first completion is found wrong at its second step, as it is; the second one step late; the third is right
+    throughout; the others leave their first wrong step open, by a step that is not rated, or even."""
+    scores = [[1.0, -1.0, 2.0], [1.0, 0.5, -1.0], [3.0, 1.0], [-2.0], [-1.0, 2.0]]
+    labels = [[1.0, 0.0, 1.0], [0.9, 0.2, 0.1], [1.0, 0.8], [None, 0.0], [0.5, 1.0]]
+    found = step_quality(scores, labels, ["a", "a", "b", "c", "d"])
+    assert found["n"] == 10
+    assert found["accuracy"] == pytest.approx(9 / 10)
+    assert (found["first_wrong"], found["first_wrong_n"]) == (pytest.approx(2 / 3), 3)
+    predicted = 1 / (1 + np.exp(-np.array([score for row in scores for score in row])))
+    rated = [label for row in labels for label in row if label is not None]
+    assert found["brier"] == pytest.approx(float(((predicted - rated) ** 2).mean()))
+    open_ = step_quality([[1.0]], [[0.5]], ["a"])
+    assert (open_["n"], open_["accuracy"], open_["first_wrong"], open_["auc"]) == (0, None, None, None)
+
+
+def test_the_area_under_the_curve_is_the_share_of_pairs_in_order():
+    scores, labels = [0.3, 0.3, -1.0, 2.0, 0.1], [1.0, 0.0, 0.25, 0.8, 0.0]
+    won = total = 0.0
+    for i, (score, good) in enumerate(zip(scores, labels, strict=True)):
+        for j, (other, wrong) in enumerate(zip(scores, labels, strict=True)):
+            weight = good * (1 - wrong) * (i != j)
+            total += weight
+            won += weight * ((score > other) + (score == other) / 2)
+    assert area_under_curve(scores, labels) == pytest.approx(won / total)
+    assert area_under_curve([1.0, 2.0, 3.0], [0.0, 1.0, 1.0]) == 1.0
+    assert area_under_curve([1.0, 1.0], [0.0, 1.0]) == 0.5
+    assert area_under_curve([1.0, 2.0], [1.0, 1.0]) is None
 
 
 def test_counts_by_hand():

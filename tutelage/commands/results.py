@@ -115,12 +115,15 @@ class RewardResult(TrainingResult):
     pairs = Count("pairs")
     """Number of training pairs."""
     dropped = Count("dropped")
-    """Number of pairs dropped because they did not fit, or were equal once truncated."""
+    """Number of pairs, or completions in steps, dropped because they did not fit, or were equal once truncated."""
+    rated_steps = Count("rated_steps")
+    """Number of rated training steps, of a process reward model."""
 
     @property
     def accuracy(self) -> float | None:
-        """Share of the test or held-out pairs in which the preferred answer scores higher (ties half); None without
-        such pairs: the summary then has the accuracy on the last training batch."""
+        """Share of the test or held-out pairs in which the preferred answer scores higher (ties half), or of the rated
+        steps whose score has the sign of their label; None without any: the summary then has the accuracy on the last
+        training batch."""
         return None if "accuracy_interval" not in self.metrics else self.number("accuracy")
 
     @property
@@ -135,6 +138,8 @@ class RewardResult(TrainingResult):
         metrics = self.metrics
         if self.accuracy is None:
             return []
+        if self.rated_steps:
+            return self._describe_steps(self.accuracy)
         lines = [_accuracy("accuracy", self.accuracy, metrics["accuracy_interval"], counted(metrics["n"], "pair"))]
         if length := metrics.get("length"):
             name = f"length alone ({length['prefers']} answers)"
@@ -151,6 +156,16 @@ class RewardResult(TrainingResult):
                 f"their noise allows {ceiling['value']:.3f}{_interval(*ceiling['interval'])}: two raters agree in "
                 f"{ceiling['agreement']:.1%}"
             )
+        return lines
+
+    def _describe_steps(self, accuracy: float) -> list[str]:
+        metrics = self.metrics
+        lines = [_accuracy("accuracy", accuracy, metrics["accuracy_interval"], counted(metrics["n"], "step"))]
+        if metrics["first_wrong"] is not None:
+            found = counted(metrics["first_wrong_n"], "completion")
+            lines.append(_accuracy("first wrong step", metrics["first_wrong"], metrics["first_wrong_interval"], found))
+        if metrics["auc"] is not None:
+            lines.append(f"area under the curve {metrics['auc']:.3f}")
         return lines
 
     def load(self, *, device: str = "auto") -> "ScalarModel":

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad as pad_columns
 
-from tutelage.core.batch import Pairs, Rows
+from tutelage.core.batch import Branches, Pairs, Rows
 
 COMMON = 16
 """Minimum length of a common prefix of prompts for reading it once in a forward pass; attention then copies its keys
@@ -106,6 +106,44 @@ def with_end(rows: Rows, ends: Sequence[int], *, longest: int | None = None) -> 
     mask = torch.arange(response.shape[1], device=place.device) <= place
     response = response.scatter(1, place, ends[0])
     return Rows(prompt=rows.prompt, prompt_mask=rows.prompt_mask, response=response, mask=mask)
+
+
+def read_at(
+    contexts: Rows, marked: Bool[Tensor, "C W"], episode: Int[Tensor, " C"] | None = None, *, longest: int | None = None
+) -> Rows:
+    """Rows whose columns are the `marked` completion tokens of some contexts, of all contexts of an `episode` one after
+    the other (ascending; by default each context is its own).
+
+    What a model computes before a column is its state at the marked token, of which nothing after it is part. Each
+    context gets a token at its end that is never a part of a state; with `longest`, one of as many tokens loses the
+    first of its prompt in exchange.
+    """
+    lengths, width = contexts.mask.sum(1, keepdim=True), contexts.mask.shape[1]
+    place = torch.arange(width + 1, device=lengths.device)
+    prompt_mask = contexts.prompt_mask
+    if longest is not None:
+        over = (prompt_mask.sum(1, keepdim=True) + lengths + 1 - longest).clamp(min=0)
+        prompt_mask = prompt_mask & (prompt_mask.cumsum(1) > over)
+    longer = Rows(
+        prompt=contexts.prompt,
+        prompt_mask=prompt_mask,
+        response=pad_columns(contexts.response, (0, 1)),
+        mask=place <= lengths,
+    )
+    sampled = pad_columns(marked, (1, 0))
+    episode = torch.arange(len(contexts), device=lengths.device) if episode is None else episode
+    count = int(episode.max()) + 1 if len(episode) else 0
+    columns = sampled.new_zeros(count, dtype=torch.long).index_add_(0, episode, sampled.sum(1))
+    index = torch.arange(len(episode), device=lengths.device)
+    first = columns.new_full((count,), len(episode)).scatter_reduce(0, episode, index, "amin")
+    mask = torch.arange(int(columns.max()) if count else 0, device=lengths.device) < columns[:, None]
+    return Rows(
+        prompt=longer.prompt[first],
+        prompt_mask=longer.prompt_mask[first],
+        response=spread(longer.response[sampled], mask),
+        mask=mask,
+        branches=Branches(longer, sampled, episode),
+    )
 
 
 def positions(mask: Shaped[Tensor, "B T"]) -> Int[Tensor, "B T"]:

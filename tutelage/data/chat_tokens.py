@@ -49,7 +49,7 @@ def encode(messages: Messages, response: AssistantTurn | None, tokenizer: Tokeni
     if response is None:
         return prompt, []
     response = text_only(response, "a tokenizer without a chat template")
-    lead = "" if not messages or special.leads or response[:1].isspace() else " "
+    lead = _lead(messages, response, tokenizer)
     return prompt, [*encode_text(lead + response, tokenizer), plain_end_id(tokenizer)]
 
 
@@ -65,14 +65,41 @@ def _encode_through_template(
     if not answer.is_text:
         turn = _answer_turn(prompt, hidden, guard.hide_in(answer), tokenizer)
         return guard.encode(prompt), guard.encode_turn(turn)
-    begun = opening(tokenizer)
-    tag, text = begun.rstrip(), answer.content.lstrip()
+    body, ending = _body(prompt, hidden, answer.content, guard)
+    return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
+
+
+def _body(prompt: str, conversation: Messages, answer: str, guard: "_Guard") -> tuple[str, str]:
+    """(template text after the prompt up to the end of a response of text, template text after the response)."""
+    begun = opening(guard.tokenizer)
+    tag, text = begun.rstrip(), answer.lstrip()
     if begun and text.startswith(tag):
         body = guard.hide(text.removeprefix(tag).removeprefix(begun.removeprefix(tag)))
-        ending = _answered(hidden, body, tokenizer).partition(END)[2]
-    else:
-        body, ending = _split_answer(prompt, hidden, guard.hide(answer.content), tokenizer)
-    return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
+        return body, _answered(conversation, body, guard.tokenizer).partition(END)[2]
+    return _split_answer(prompt, conversation, guard.hide(answer), guard.tokenizer)
+
+
+def encode_pieces(messages: Messages, pieces: Sequence[str], tokenizer: Tokenizer) -> tuple[list[int], list[list[int]]]:
+    """(prompt ids, ids of each piece of a response), without an end token.
+
+    Each piece is tokenised by itself, so that the end of a piece is a token boundary by construction, and the tokens of
+    a piece do not depend on whether another follows.
+    """
+    first, others = pieces[0], [encode_text(piece, tokenizer) for piece in pieces[1:]]
+    if has_template(tokenizer) and messages:
+        guard = _Guard(tokenizer)
+        hidden = tuple(map(guard.hide_in, messages))
+        prompt = render_prompt(hidden, tokenizer)
+        bare = first.rstrip()  # templates may take off white space at the end
+        begun = guard.encode(_body(prompt, hidden, bare, guard)[0] + first[len(bare) :])
+        return guard.encode(prompt), [begun, *others]
+    lead = _lead(messages, first, tokenizer)
+    return encode(messages, None, tokenizer)[0], [encode_text(lead + first, tokenizer), *others]
+
+
+def _lead(messages: Messages, response: str, tokenizer: Tokenizer) -> str:
+    """The space before a response without a chat template, unless the tokenizer writes it or there is one."""
+    return "" if not messages or facts(tokenizer).leads or response[:1].isspace() else " "
 
 
 def encode_next(

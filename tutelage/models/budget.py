@@ -11,11 +11,12 @@ from functools import partial
 from typing import ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.core.batch import Rows
 from tutelage.engines.choose import release_memory
 from tutelage.engines.device_memory import available_memory
 from tutelage.engines.network import feed_forward_width, inner, size_in
@@ -250,3 +251,20 @@ def bytes_of_token(model: nn.Module, dtype: torch.dtype, checkpointing: bool = F
     settings = inner(model).config.get_text_config()
     sizes = (size_in(settings, "num_hidden_layers"), size_in(settings, "hidden_size"), feed_forward_width(settings))
     return bytes_per_token(*sizes, half=dtype == torch.bfloat16, checkpointing=checkpointing)
+
+
+@torch.no_grad()
+def token_values(
+    split: Split[Rows], values: Callable[[Rows], Float[Tensor, "b r"]], rows: Rows, budget: Budget
+) -> Float[Tensor, "B R"]:
+    """`values` of the columns of all rows, computed in micro-batches by `split`; 0 at padding. Float[B, R]"""
+
+    def compute() -> Tensor:
+        found = torch.zeros(rows.mask.shape, device=rows.mask.device)
+        for index in budget.parts(split, rows):
+            part = rows.rows(index).trimmed()
+            found[index, : part.mask.shape[1]] = values(part)
+        budget.ranks.sum_([found])
+        return found
+
+    return budget.spend(compute)

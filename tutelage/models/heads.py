@@ -41,11 +41,19 @@ from tutelage.models.model_files import (
 from tutelage.models.reward_card import warn_of_template, write_card
 
 FINGERPRINT = "fingerprint.json"
+STEPS = "steps.json"
+"""File of a process reward model, with the separator of its steps."""
 CANNED_INPUTS, CANNED_LENGTH = 8, 12
 
 
 class ScalarModel(EngineModel):
-    """A transformer with a linear scalar head: `scores` applies it at the last token, `values` before each token."""
+    """A transformer with a linear scalar head: `scores` applies it at the last token, `values` before each token.
+
+    `separator` follows each step of text of a process reward model, whose scores are at the ends of steps; it is empty
+    if its steps are the assistant's messages, and None for a model of whole completions.
+    """
+
+    separator: str | None = None
 
     def outside_parameters(self) -> list[nn.Parameter]:
         """Parameters of the scalar head."""
@@ -83,6 +91,8 @@ class ScalarModel(EngineModel):
         loading.save_model(self.model, self.tokenizer, folder)
         content = {"scores": self.fingerprint(), "dtype": str(self.dtype).removeprefix("torch.")}
         (folder / FINGERPRINT).write_text(json.dumps(content))
+        if self.separator is not None:
+            (folder / STEPS).write_text(json.dumps({"separator": self.separator}), encoding="utf-8")
 
     def save_whole(self, folder: Path) -> None:
         """`save`, with adapters merged into the weights, a chat template that ends at the scored token, and a README.md
@@ -92,8 +102,9 @@ class ScalarModel(EngineModel):
             check_saved(self.model, folder)
             merged = merge(copy.deepcopy(self.model), self.tokenizer)
             whole = ScalarModel(replace(self.backbone, model=merged))
+            whole.separator = self.separator
         whole.save(folder)
-        write_card(folder, self.tokenizer)
+        write_card(folder, self.tokenizer, self.separator)
 
     def verify(self, folder: Path) -> None:
         """Raise TutelageError if the full model in a folder, as loaded by transformers, gives different scores."""
@@ -170,8 +181,22 @@ def load_reward_model(settings: config.Model) -> ScalarModel:
     check_vocabulary(model, tokenizer, path)
     model = loading.to_device(model, device)
     loaded = _checked(ScalarModel(Backbone(model, tokenizer, device, dtype, settings.engine)))
+    loaded.separator = _separator_in(Path(path) / STEPS)
     _check_fingerprint(loaded, Path(path))
     return loaded
+
+
+def _separator_in(file: Path) -> str | None:
+    """The separator of steps in the file of a process reward model; None without the file."""
+    if not file.is_file():
+        return None
+    try:
+        separator = json.loads(file.read_text(encoding="utf-8"))["separator"]
+    except (ValueError, KeyError, TypeError):
+        separator = None
+    if not isinstance(separator, str):
+        raise TutelageError(f"{file} is not the description of steps that `tutelage reward --steps` writes.")
+    return separator
 
 
 def _load_scalar(path: str) -> Any:

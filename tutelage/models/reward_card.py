@@ -54,6 +54,31 @@ The score is read at the last token of the input. It has to be `{end}` (id {id})
 model was trained to be read there and nowhere else. {template}
 """
 
+STEP_CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-classification
+tags: [process-reward-model]
+---
+
+# Process reward model
+
+A transformer with one output: the log-odds that a step of a completion is good, read at the last token of the step.
+Trained by Tutelage (`tutelage reward --steps`).
+
+```python
+import torch
+from transformers import AutoModelForSequenceClassification
+
+model = AutoModelForSequenceClassification.from_pretrained(FOLDER)
+with torch.no_grad():
+    states = model.base_model(input_ids=ids).last_hidden_state
+    good = model.score(states)[0, ends, 0].sigmoid()
+```
+
+`ends` are the places of the last tokens of the steps. {where} The model was trained to be read there and nowhere else.
+"""
+
 TEMPLATE_CODE = """\
 conversation = [
     {"role": "user", "content": "What is rain?"},
@@ -75,11 +100,18 @@ text = "User: What is rain?\\nAssistant: Water that falls from clouds." + tokeni
 inputs = tokenizer(text, return_tensors="pt")"""
 
 
-def write_card(folder: Path, tokenizer: Any) -> None:
+def write_card(folder: Path, tokenizer: Any, separator: str | None = None) -> None:
     """Write README.md and the tokenizer, with a chat template that ends at the scored token, to the folder of a reward
-    model."""
+    model; README.md alone for a process reward model, whose steps of text end with the `separator`."""
     end_id = end_token_ids(tokenizer)[0]
     end = tokenizer.convert_ids_to_tokens(end_id)
+    if separator is not None:
+        where = f"A step is a message of the assistant, and ends with `{end}` (id {end_id})."
+        if separator:
+            where = f"A step is a text, tokenised by itself with {json.dumps(separator)} after it, the last one too."
+        text = STEP_CARD.replace("{where}", where).replace("FOLDER", json.dumps("."))
+        (folder / "README.md").write_text(text, encoding="utf-8")
+        return
     if not has_template(tokenizer):
         code = PLAIN_CODE
         text = "There is no chat template: turns are lines that begin with `System:`, `User:` and `Assistant:`."

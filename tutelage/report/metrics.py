@@ -40,15 +40,25 @@ EVERY_RUN = (
 """Metrics of (almost) every run."""
 
 SUPERVISED = (
-    Metric("loss", "The training loss, over the batch.", "nats per token; per comparison with preferences"),
+    Metric(
+        "loss",
+        "The training loss, over the batch.",
+        "nats per token; per comparison with preferences, per rated step with `--steps`",
+    ),
     Metric(HELD_OUT + "loss", "The loss on held-out examples.", "as `loss`"),
     Metric(HELD_OUT + "perplexity", "exp of the held-out loss.", "equally likely tokens"),
 )
 """Language models: `pretrain`, `sft` and `rejection`; the losses also of `reward` and `dpo`."""
 
 PREFERENCES = (
-    Metric("accuracy", "Share of comparisons ordered as by the raters; ties count half.", SHARE, "It rises from 0.5."),
-    Metric(HELD_OUT + "accuracy", "The same on held-out comparisons.", SHARE),
+    Metric(
+        "accuracy",
+        "Share of comparisons ordered as by the raters; with `--steps`, of rated steps whose score has the sign of "
+        "their label. Ties and even labels count half.",
+        SHARE,
+        "It rises from 0.5, or from the share of the more frequent label.",
+    ),
+    Metric(HELD_OUT + "accuracy", "The same on held-out comparisons or steps.", SHARE),
     Metric(
         "margin",
         "Score of the chosen minus the rejected completion; in `dpo` β times the difference of log-ratios.",

@@ -70,6 +70,62 @@ def _accuracy(difference: Floats, p: Floats, prompts: ArrayLike) -> Interval:
     return ratio_interval(right * decided, decided.astype(float), prompts)
 
 
+def step_quality(
+    scores: Sequence[Sequence[float]], labels: Sequence[Sequence[float | None]], prompts: Sequence[str]
+) -> dict[str, Any]:
+    """Quality of scores (log-odds) of the rated steps of N completions, in order; `labels` are of all their steps, None
+    where a step is not rated.
+
+    Accuracy and calibration are those of `reward_quality`, with intervals over prompts; `auc` is the
+    `area_under_curve`. `first_wrong` is the share of completions whose first step with a negative score is the first
+    that the labels call wrong, or which have neither, with its interval: of those completions whose steps up to the
+    first wrong one, or all, are decided. Keys: n (decided steps), accuracy, accuracy_interval, ece, brier, calibration,
+    auc, first_wrong, first_wrong_interval, first_wrong_n.
+    """
+    rated = [[label for label in row if label is not None] for row in labels]
+    score = np.array([one for row in scores for one in row], float)
+    p = np.array([label for row in rated for label in row], float)
+    cluster = [prompt for prompt, row in zip(prompts, rated, strict=True) for _ in row]
+    share, diagram = _accuracy(score, p, cluster), calibration(1 / (1 + np.exp(-score)), p, BINS)
+    firsts = [_first_wrong(row, own) for row, own in zip(scores, labels, strict=True)]
+    known = [(same, prompt) for same, prompt in zip(firsts, prompts, strict=True) if same is not None]
+    first = _mean(np.array([same for same, _ in known], float), [prompt for _, prompt in known])
+    return {
+        "n": int((p != 0.5).sum()),
+        "accuracy": share.value,
+        "accuracy_interval": [share.low, share.high],
+        "ece": diagram.ece,
+        "brier": diagram.brier,
+        "calibration": diagram.rows(),
+        "auc": area_under_curve(score, p),
+        "first_wrong": first.value,
+        "first_wrong_interval": [first.low, first.high],
+        "first_wrong_n": len(known),
+    }
+
+
+def _first_wrong(scores: Sequence[float], labels: Sequence[float | None]) -> bool | None:
+    """Whether scores and labels of a completion have the same first wrong step; None if the labels leave it open."""
+    wrong = next((place for place, label in enumerate(labels) if label is None or label <= 0.5), None)
+    if wrong is not None and labels[wrong] in (None, 0.5):
+        return None
+    return next((place for place, score in enumerate(scores) if score < 0), None) == wrong
+
+
+def area_under_curve(scores: ArrayLike, labels: ArrayLike) -> float | None:
+    """Probability that a good step has a higher score than a wrong one (equal scores count half), the area under the
+    ROC curve: Σ pᵢ (1 − pⱼ) [sᵢ > sⱼ] / Σ pᵢ (1 − pⱼ) over i ≠ j, with labels p in [0, 1]. None if no pair has a good
+    and a wrong step."""
+    score, p = np.asarray(scores, float), np.asarray(labels, float)
+    values, place = np.unique(score, return_inverse=True)
+    good, wrong = (np.bincount(place, weights=x, minlength=len(values)) for x in (p, 1 - p))
+    below = np.cumsum(wrong) - wrong
+    itself = float((p * (1 - p)).sum())
+    total = float(good.sum() * wrong.sum()) - itself
+    won = float((good * below).sum() + (good * wrong).sum() / 2) - itself / 2
+    return won / total if total > 1e-12 else None
+
+
 STRENGTHS = ("slightly", "better", "much better")
 
 

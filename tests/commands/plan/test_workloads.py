@@ -34,6 +34,8 @@ def test_supervised_commands(bare, tmp_path):
     reward = run_of(tt.RewardSettings(**common), LENGTHS)
     assert reward.work.is_scalar
     assert reward.work.batch.rows == 16
+    steps = run_of(tt.RewardSettings(**common, steps=True), LENGTHS)
+    assert (steps.work.is_scalar, steps.work.batch.rows) == (True, 8)
     dpo = run_of(tt.DpoSettings(**common, epochs=2.0), LENGTHS)
     assert dpo.work.reference == 0.5
     assert dpo.work.sampling is None

@@ -13,7 +13,7 @@ from tutelage.algorithms.slots import GradientSteps, needs_greedy
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow
-from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts
+from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts, load_steps
 from tutelage.engines.choose import choose_dtype
 from tutelage.engines.plans.workload import BatchShape, SamplingLoad, Transformer, Workload
 from tutelage.models.backbone import load_tokenizer, pick_device
@@ -22,6 +22,7 @@ from tutelage.models.outline import outline, outline_of_shape
 from tutelage.rewards.names import reward_models
 from tutelage.rollout.generator import encode_prompts
 from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences
+from tutelage.train.supervised.step_reward import encode_rated
 
 if TYPE_CHECKING:
     from tutelage.commands.distill.settings import DistillSettings
@@ -90,8 +91,23 @@ def _pretrain(settings: "PretrainSettings", lengths: Lengths) -> PlannedRun:
 
 
 def _reward(settings: "RewardSettings", lengths: Lengths) -> PlannedRun:
+    if settings.steps:
+        return _step_reward(settings, lengths)
     batch, steps = _pairs(settings, settings.data, lengths)
     return _run(settings, replace(_work(settings, batch), is_scalar=True), steps)
+
+
+def _step_reward(settings: "RewardSettings", lengths: Lengths) -> PlannedRun:
+    rows: list[EncodedRow] = []
+    count = None
+    if not (lengths.prompt and lengths.response):
+        records = lengths.records or load_steps(settings.data).records
+        count = round(len(records) * (1 - settings.held_out))
+        tokenizer = _tokenizer(settings.model)
+        encoded, _ = encode_rated(records[:SAMPLE], settings.separator_text, tokenizer, settings.max_length)
+        rows = [row for one in encoded for row in one.steps.contexts]
+    work = replace(_work(settings, _batch(settings.batch_size, 1, rows, lengths)), is_scalar=True)
+    return _run(settings, work, _steps(count, settings.epochs, settings.batch_size))
 
 
 def _dpo(settings: "DpoSettings", lengths: Lengths) -> PlannedRun:

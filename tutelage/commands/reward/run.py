@@ -1,4 +1,4 @@
-"""Reward modelling: training a scalar model on preferences."""
+"""Reward modelling: training a scalar model on preferences or on rated steps."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -12,6 +12,7 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.layout import lay_out
 from tutelage.commands.results import RewardResult
 from tutelage.commands.reward.settings import RewardSettings
+from tutelage.commands.reward.steps import StepData, read_steps, step_training
 from tutelage.commands.runs import (
     announce,
     check_weights,
@@ -48,11 +49,11 @@ CENTRED = 2048
 
 @workflow(RewardSettings)
 def reward(settings: RewardSettings) -> RewardResult:
-    """Train a reward model on preferences from a file or a study.
+    """Train a reward model on preferences from a file or a study, or with `steps=True` on rated steps from a file.
 
     Writes a run directory at `settings.out`, with the final model in `model/`: the weights with the lowest held-out
-    loss, centred to a mean score of 0. With `resume=True` an unfinished run continues from its latest checkpoint, and a
-    finished one returns its result.
+    loss; on preferences, centred to a mean score of 0. With `resume=True` an unfinished run continues from its latest
+    checkpoint, and a finished one returns its result.
 
     Raises:
         TutelageError: the settings, the preferences or the model cannot be used.
@@ -64,9 +65,13 @@ def reward(settings: RewardSettings) -> RewardResult:
 @workflow(RewardSettings)
 def prepare_reward(settings: RewardSettings) -> AbstractContextManager[Training[RewardResult]]:
     """Open a reward-model run for iteration step by step; `reward` runs it to its end."""
-    data = join().shared(lambda: read_data(settings))  # read once: a study may change meanwhile
-    for line in (*data.remarks, *inert_columns(settings, data)):
+    read = read_steps if settings.steps else read_data
+    data = join().shared(lambda: read(settings))  # read once: a study may change meanwhile
+    for line in data.remarks:
         remark(line)
+    if isinstance(data, RewardData):
+        for line in inert_columns(settings, data):
+            remark(line)
     return open_training(settings, RewardResult, partial(_training, settings, data), data.train, data.held_out)
 
 
@@ -80,9 +85,7 @@ class RewardData:
     study: StudySnapshot | None = None
 
 
-def _training(settings: RewardSettings, data: RewardData, run: Run) -> Training[RewardResult]:
-    if data.study is not None and run.ranks.is_first:
-        record_study(data.study, run.path)
+def _training(settings: RewardSettings, data: RewardData | StepData, run: Run) -> Training[RewardResult]:
     recomputes = settings.activation_checkpointing
 
     def load(start: config.Model) -> ScalarModel:
@@ -90,6 +93,16 @@ def _training(settings: RewardSettings, data: RewardData, run: Run) -> Training[
 
     model = lay_out(settings.shard, run, settings.model, load)
     max_length = min(settings.max_length, model.context or settings.max_length)
+    if isinstance(data, StepData):
+        return step_training(settings, data, run, model, max_length)
+    return _pair_training(settings, data, run, model, max_length)
+
+
+def _pair_training(
+    settings: RewardSettings, data: RewardData, run: Run, model: ScalarModel, max_length: int
+) -> Training[RewardResult]:
+    if data.study is not None and run.ranks.is_first:
+        record_study(data.study, run.path)
     train, cuts = encode_preferences(data.train, model.tokenizer, max_length)
     remark(cuts.describe(max_length))
     held_out = encode_preferences(data.held_out, model.tokenizer, max_length)[0] if data.held_out else []

@@ -6,25 +6,32 @@ from typing import ClassVar, Literal, TypeAlias
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings
 from tutelage.base.config.bounds import a_share, above_zero, at_least
+from tutelage.base.errors import TutelageError
 from tutelage.commands.study import StudySettings
 
+NEWLINE = "\\n"
 LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSettings(StudySettings, BatchSettings):
     """Train a reward model: a language model with one linear output at the last token, fitted to preferences by −log
-    σ(score of the chosen − score of the rejected)."""
+    σ(score of the chosen − score of the rejected). With --steps a process reward model, which scores every step."""
 
     model: config.Model
     data: str
     """Preferences: a file or hub data set with chosen and rejected answers, whose format is detected; or a study: its
-    folder, its database file, or a postgresql:// URL."""
+    folder, its database file, or a postgresql:// URL. With --steps a file or data set of rated steps."""
     loss: LossName = "soft"
     """soft: labels as probabilities; bt: labels as certain; margin: requires a margin by strength; scaled: weights by
     strength; davidson: keeps ties, and fits the raters' tendency to declare them."""
+    steps: bool = field(default=False, metadata=config.LATER)
+    """Train a process reward model: --data has completions in rated steps, and the score at the end of each step is the
+    log-odds that it is good, fitted by cross-entropy."""
+    separator: str = field(default=NEWLINE, metadata=config.LATER)
+    """Text after each step, if --steps are texts, at which completions are split later; \\n is a line break."""
     test: str = ""
-    """Preferences for the final accuracy, such as single votes; by default the held-out pairs."""
+    """Preferences, or rated steps, for the final accuracy, such as single votes; by default the held-out pairs."""
     centre: str = ""
     """Demonstrations on which the mean score is set to 0; by default the chosen answers."""
     lora: config.Lora = field(default_factory=config.Lora)
@@ -47,3 +54,23 @@ class RewardSettings(StudySettings, BatchSettings):
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1, patience=0)
         a_share(self, "held_out")
+        if self.steps:
+            self._check_steps()
+        elif self.separator != NEWLINE:
+            raise TutelageError("--separator is about the steps of --steps; it has no other effect.")
+
+    @property
+    def separator_text(self) -> str:
+        """The separator, with line breaks and tabs for \\n and \\t."""
+        return self.separator.replace("\\n", "\n").replace("\\t", "\t")
+
+    def _check_steps(self) -> None:
+        """Raise TutelageError for settings of preferences, and without a separator."""
+        for name in ("loss", "centre", "study", "kinds", "study_rows"):
+            if getattr(self, name) != getattr(type(self), name):
+                raise TutelageError(
+                    f"--{name.replace('_', '-')} is about preferences, and --steps trains on the labels of single "
+                    "steps: omit one of the two."
+                )
+        if not self.separator:
+            raise TutelageError("--separator is empty, so no completion could be split into steps: name a text.")

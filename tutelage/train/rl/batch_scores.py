@@ -24,7 +24,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Batch, Rollout, Rows, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean
-from tutelage.models.budget import Budget
+from tutelage.models.budget import Budget, token_values
 from tutelage.train.learner import LossTerms
 from tutelage.train.rl.setup import CriticModel, PolicyModel, Setup
 
@@ -51,19 +51,10 @@ def score_rows(
     return budget.spend(compute)
 
 
-@torch.no_grad()
 def value_rows(policy: PolicyModel, critic: CriticModel, rows: Rows, budget: Budget) -> Tensor:
     """Value of the state before every response token. Float[B, R]"""
 
-    def compute() -> Tensor:
-        value = torch.zeros(rows.mask.shape, device=rows.mask.device)
-        for index in budget.parts(policy.split, rows):
-            part = rows.rows(index).trimmed()
-            value[index, : part.mask.shape[1]] = critic.values(part)
-        budget.ranks.sum_([value])
-        return value
-
-    return budget.spend(compute)
+    return token_values(policy.split, critic.values, rows, budget)
 
 
 def last_values(policy: PolicyModel, critic: CriticModel, rollout: Rollout, budget: Budget) -> Tensor:
