@@ -10,6 +10,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "howto/prolific",
             "howto/import_annotations",
             "howto/votes_to_reward",
+            "howto/step_rewards",
             "howto/custom_reward",
             "howto/agents",
             "howto/custom_algorithm",

@@ -117,6 +117,9 @@ def world(tiny_model, tmp_path_factory):
         "demonstrations": [{"prompt": one, "completion": "It is far."} for one in asked],
         "pairs": [{"prompt": one, "chosen": "A star.", "rejected": f"No {n}."} for n, one in enumerate(asked)],
         "preferences": [{"prompt": one, "chosen": "A star.", "rejected": f"No {n}."} for n, one in enumerate(asked)],
+        "steps": [
+            {"prompt": one, "completions": ["It is.", "So."], "labels": [1, n % 2]} for n, one in enumerate(asked)
+        ],
         "prompts": [{"prompt": one, "answer": "4"} for one in asked[:8]],
         "held_out": [{"prompt": one} for one in asked[:4]],
         "sums": [{"prompt": "What is 3 + 4?", "solution": "7"}, {"prompt": "What is 2 + 2?", "solution": "4"}],
@@ -165,6 +168,7 @@ EXPORTED = {
 DONE = (
     "sft --model path/to/model --data demonstrations.jsonl --out runs/sft",
     "reward --model path/to/model --data preferences.jsonl --out runs/reward",
+    "reward --steps --model path/to/model --data steps.jsonl --out runs/steps",
     "improve --model path/to/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",
     "sample --model runs/sft/model --prompts prompts.jsonl --n 4 --pairs 2 --out runs/pairs",
     "collect init runs/study --from-sample runs/pairs",

@@ -16,7 +16,7 @@ from tutelage.core.groups import Group
 from tutelage.core.pieces import Context
 from tutelage.core.reduce import at_last_token
 from tutelage.core.returns import turn_ends
-from tutelage.core.turns import TurnGroup, TurnRewardGroup, TurnSamples
+from tutelage.core.turns import TurnGroup, TurnRewardGroup, TurnSamples, shaping_rewards
 
 TURN = torch.arange(2).expand(7, 2)
 
@@ -60,6 +60,18 @@ def test_the_default_and_leave_one_out_have_the_exact_gradient(piece: Advantage,
     for table, reward in (game(0), game(1), go_or_stop(1.0), go_or_stop(-1.0)):
         exact = exact_gradient(table, reward)
         assert (expected_gradient(piece, table, reward, size) - exact).abs().max() < 1e-11
+
+
+@pytest.mark.parametrize("piece", [TurnGroup(), Group(leave_one_out=True)], ids=repr)
+def test_rewards_from_a_potential_change_no_expected_gradient(piece: Advantage) -> None:
+    """A potential of all that was done so far, as the scores of a process reward model are."""
+    for seed in range(2):
+        table, reward = game(seed)
+        shaping = shaping_rewards(game(seed + 7)[1], MASK)
+        assert shaping.abs().max() > 0.1
+        assert shaping.sum(1).abs().max() < 1e-12
+        found = expected_gradient(piece, table, reward + shaping, 2)
+        assert (found - exact_gradient(table, reward)).abs().max() < 1e-11
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -20,6 +20,7 @@ from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch, TagFormat
 from tutelage.rewards.scores import scores_of
+from tutelage.rewards.step_reward import StepReward
 
 from .made import completion
 
@@ -125,6 +126,22 @@ def test_a_folder_is_a_reward_model_that_reads_text_without_a_policy(tiny_model,
     reward = make_reward([str(tmp_path / "rm")], None, NOWHERE)
     assert isinstance(reward, ModelReward)
     assert not reward.same_tokens
+
+
+def test_a_model_of_steps_folds_them_as_its_name_says(tiny_model, tmp_path):
+    model = new_reward_model(config.Model(tiny_model("llama"), device="cpu"), config.Lora(), seed=0)
+    model.save(tmp_path / "rm")
+    with pytest.raises(TutelageError, match="min"):
+        make_reward([f"min:{tmp_path / 'rm'}"], None, NOWHERE)
+    model.separator = ";"
+    model.save(tmp_path / "prm")
+    for name, fold in ((f"{tmp_path / 'prm'}", "last"), (f"min:{tmp_path / 'prm'}", "min")):
+        reward = make_reward([name], None, NOWHERE)
+        assert isinstance(reward, StepReward)
+        assert (reward.fold, reward.model.separator, reward.name) == (fold, ";", "prm")
+    (tmp_path / "prm" / "steps.json").write_text("{}")
+    with pytest.raises(TutelageError, match=r"steps\.json"):
+        make_reward([str(tmp_path / "prm")], None, NOWHERE)
 
 
 def test_the_columns_that_are_read_are_known_without_loading_a_model():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutelage.rewards.names import names_model, reward_models, split_weight
+from tutelage.rewards.names import names_model, reward_models, split_fold, split_weight
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,14 @@ from tutelage.rewards.names import names_model, reward_models, split_weight
 def test_the_weight_follows_the_name(given, name, weight):
     assert split_weight(given) == (name, weight)
     assert given.startswith(name)
+
+
+def test_a_fold_of_steps_stands_before_the_folder():
+    assert split_weight("min:runs/a:b/model=0.5") == ("min:runs/a:b/model", "0.5")
+    assert names_model("product:model")
+    assert split_fold("product:model") == ("model", "product")
+    assert split_fold("runs/a:b/model") == ("runs/a:b/model", "")
+    assert reward_models(["last:model=2", "median:model"]) == ["model"]
 
 
 def test_only_folders_are_models():

@@ -153,10 +153,11 @@ COMMANDS = (
     Command(
         name="reward",
         group="Train",
-        help="a reward model from preferences",
+        help="a reward model from preferences, or from rated steps",
         examples=(
             "--model runs/sft/model --data preferences.jsonl --out runs/reward",
             "--model runs/sft/model --data runs/study --out runs/reward",
+            "--steps --model runs/sft/model --data steps.jsonl --out runs/steps",
         ),
         computes=True,
         parallel=True,

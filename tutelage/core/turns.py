@@ -99,6 +99,19 @@ class TurnSamples:
         return of_turn((whole - mean).expand_as(returns), mask, context), None
 
 
+def shaping_rewards(potential: Float[Tensor, "B K"], present: Bool[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    """Fₖ = Φₖ − Φₖ₋₁ for each turn, with potential Φ = 0 before the first turn and after the last.
+
+    They sum to 0 over an episode, and the rewards from turn k on to −Φₖ₋₁, which the turns before have determined. So
+    with γ = 1 they change neither the expected gradient of an unbiased estimator nor the best policy, only when a
+    reward of the end is credited (Ng, Harada & Russell 1999). `present` is a prefix of each row.
+    """
+    kept = torch.where(present, potential, 0.0)
+    last = present & ~torch.nn.functional.pad(present[:, 1:], (0, 1), value=False)
+    before = torch.nn.functional.pad(kept[:, :-1], (1, 0))
+    return torch.where(present, torch.where(last, 0.0, kept) - before, 0.0)
+
+
 def by_turn(
     x: PerToken, mask: TokenMask, context: Context, group: int
 ) -> tuple[Float[Tensor, "P G K"], Bool[Tensor, "P G K"]]:

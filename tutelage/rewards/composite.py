@@ -50,7 +50,13 @@ class WeightedReward(BreakdownReward):
         weighted = torch.stack([weight * each.total for weight, each in zip(weights, scores, strict=True)])
         absent = weighted.isnan()
         total = torch.where(absent, 0.0, weighted).sum(0).masked_fill(absent.all(0), math.nan)
-        return Breakdown(total, parts_by_name(rewards, scores))
+        return Breakdown(total, parts_by_name(rewards, scores), _weighted_credit(weights, scores))
+
+
+def _weighted_credit(weights: Sequence[float], scores: Sequence[Breakdown]) -> Tensor | None:
+    """Weighted sum of the credit of turns; None if no reward gives any. Float[B, R]"""
+    credit = [weight * each.credit for weight, each in zip(weights, scores, strict=True) if each.credit is not None]
+    return torch.stack(credit).sum(0) if credit else None
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ class CappedReward(RewardWrapper):
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
         """Capped scores, and the uncapped scores of the components."""
         found = breakdown_of(self.reward, completions)
-        return Breakdown(found.total.clamp(self.lowest, self.highest), found.parts)
+        return Breakdown(found.total.clamp(self.lowest, self.highest), found.parts, found.credit)
 
 
 def parts_by_name(rewards: Sequence[Reward], scores: Sequence[Breakdown]) -> Mapping[str, Tensor]:
@@ -122,7 +128,7 @@ Combination: TypeAlias = Literal["mean", "worst", "lower", "lcb"]
 class Ensemble(BreakdownReward):
     """Ensemble of rewards on a common scale; `weight` scales the disagreement in `lower` and `lcb` (see `combine`).
 
-    It applies to the completions to which all members do.
+    It applies to the completions to which all members do. The credit of turns is the mean of theirs.
     """
 
     members: tuple[Reward, ...]
@@ -139,7 +145,8 @@ class Ensemble(BreakdownReward):
         found = [breakdown_of(member, completions) for member in self.members]
         scores = torch.stack([each.total for each in found])
         combined = combine(scores.double(), self.how, self.weight).to(scores.dtype)
-        return Breakdown(combined, parts_by_name(self.members, found))
+        credit = _weighted_credit([1 / len(found)] * len(found), found)
+        return Breakdown(combined, parts_by_name(self.members, found), credit)
 
 
 def combine(scores: Tensor, how: Combination, weight: float = 1.0) -> Tensor:
@@ -189,14 +196,17 @@ class DealtReward(RewardWrapper):
         together = self.ranks.together if self.passes is None else self.passes.together
         found = together(lambda: breakdown_of(self.reward, mine) if own else None)
         columns = {} if found is None else {TOTAL: found.total} | dict(found.parts)
-        gathered = self.ranks.gather((own, {name: values.tolist() for name, values in columns.items()}))
+        credit = None if found is None or found.credit is None else found.credit.tolist()
+        gathered = self.ranks.gather((own, {name: values.tolist() for name, values in columns.items()}, credit))
         device = device_of(completions)
-        whole = {name: torch.zeros(len(completions)) for _, part in gathered for name in part}
-        for places, part in gathered:
+        whole = {name: torch.zeros(len(completions)) for _, part, _ in gathered for name in part}
+        for places, part, _ in gathered:
             for name, values in part.items():
                 whole[name][places] = torch.tensor(values)
+        rows = {place: row for places, _, some in gathered for place, row in zip(places, some or (), strict=False)}
         parts = {name: values.to(device) for name, values in whole.items()}
-        return Breakdown(parts.pop(TOTAL), parts)
+        paid = torch.tensor([rows[place] for place in range(len(ids))], device=device) if rows else None
+        return Breakdown(parts.pop(TOTAL), parts, paid)
 
 
 def dealt_reward(reward: Reward, ranks: Ranks, passes: Passes | None = None) -> Reward:

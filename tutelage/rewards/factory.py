@@ -23,8 +23,9 @@ from tutelage.models.policy import Policy
 from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.model_reward import ModelReward
-from tutelage.rewards.names import names_model, split_weight
+from tutelage.rewards.names import names_model, split_fold, split_weight
 from tutelage.rewards.reward import SYNONYMS, Reward, columns_read
+from tutelage.rewards.step_reward import StepReward
 
 FILES: Mapping[str, Mapping[str, str]] = {
     "rules": {
@@ -107,7 +108,8 @@ def _unreadable(reward: str) -> TutelageError:
 
 def make_reward(names: Sequence[str], policy: Policy | None, model: config.Model) -> Reward:
     """Create a reward from names: folders of reward models, `module:function`, `rule:name` or `judge:file`, each with
-    an optional `=weight`; functions and rules may have settings in parentheses.
+    an optional `=weight`; functions and rules may have settings in parentheses, and `min:folder` (see `FOLDS`) says how
+    a process reward model folds the scores of steps.
 
     Reward models with the vocabulary of `policy` read sampled tokens, others the text of the completions.
     """
@@ -149,9 +151,17 @@ def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward
         return reward
     if name.partition("(")[0] in RULES and not os.path.exists(name):
         raise TutelageError(f"There is no reward model {name!r}; the rule of this name is rule:{name}.")
-    scalar = load_reward_model(replace(model, path=name))
+    folder, fold = split_fold(name)
+    scalar = load_reward_model(replace(model, path=folder))
     readable = policy is not None and same_vocabulary(policy.tokenizer, scalar.tokenizer)
-    return ModelReward(scalar, same_tokens=readable, name=Path(name).name)
+    if scalar.separator is not None:
+        return StepReward(scalar, same_tokens=readable, name=Path(folder).name, fold=fold or "last")
+    if fold:
+        raise TutelageError(
+            f"{name} folds the scores of steps, and {folder!r} is a reward model of whole completions: leave {fold}: "
+            "out, or train one with `tutelage reward --steps`."
+        )
+    return ModelReward(scalar, same_tokens=readable, name=Path(folder).name)
 
 
 def _without_model(name: str) -> Reward | None:

@@ -54,10 +54,15 @@ class Reward(Protocol):
 @dataclass(frozen=True)
 class Breakdown:
     """Scores of a reward, and those of its components, before weights and caps. Float[B] each, NaN for completions to
-    which the reward or component does not apply."""
+    which the reward or component does not apply.
+
+    `credit` are rewards of turns beside the score, on the last token of each, which sum to 0 in every row: they pay
+    each turn its share of the score in advance. Float[B, R]
+    """
 
     total: Tensor
     parts: Mapping[str, Tensor] = field(default_factory=dict)
+    credit: Tensor | None = None
 
 
 @runtime_checkable

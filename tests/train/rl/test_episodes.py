@@ -23,6 +23,8 @@ import tutelage as tt
 from tutelage.algorithms.recipe import prepare
 from tutelage.algorithms.recipe_state import initial_state
 from tutelage.base.errors import TutelageError
+from tutelage.models.heads import new_reward_model
+from tutelage.rewards.step_reward import StepReward
 from tutelage.tools.tool import Fault
 from tutelage.train.rl.rollouts import score_rollout
 from tutelage.train.rl.update import minibatch_step
@@ -136,6 +138,29 @@ def test_a_ppo_step_on_episodes_is_that_of_float64(tiny_model):
             loss + recipe.critic.coef * 0.5 * ((value - torch.tensor(target, dtype=torch.float64)) ** 2).sum() / count
         )
     assert_same_gradients(model, loss, found)
+
+
+def step_model(folder):
+    model = new_reward_model(tt.Model(folder, device="cpu"), tt.Lora(), seed=5)
+    model.separator = ""
+    return model
+
+
+def test_scores_of_steps_pay_turns_beside_the_environment(tiny_model):
+    policy, reward = policy_of(tiny_model("qwen3")), StepReward(step_model(tiny_model("qwen3")), True, fold="min")
+    world = EpisodeWorld(policy, recipe_of(NO_SHAPING, name="turn_rloo"), chat, steps=1)
+    world.reward = reward
+    answers = world.collected().answers
+    rollout, found = answers.rollout, reward.breakdown(answers.completions)
+    assert found.credit.abs().max() > 1e-3
+    torch.testing.assert_close(answers.score, found.total + rollout.outcome)
+    for row, said in enumerate(rollout.transcripts):
+        turns = [message.content for message in said if message.role == "assistant"]
+        paid = [0.3 * len(turn) for turn in turns[:-1]]
+        own = rollout.turn_reward[row] - found.credit[row]
+        assert float(own.sum()) == pytest.approx(sum(paid), abs=1e-5)
+    (step,) = world.train()
+    assert step.metrics["turns/reward"] > 0
 
 
 async def second_turn(row, episode):

@@ -22,8 +22,9 @@ from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
 from tutelage.models.backbone import is_adapter, load_tokenizer
 from tutelage.models.gguf_reader import model_folder
+from tutelage.models.heads import STEPS
 from tutelage.rewards.factory import require_columns
-from tutelage.rewards.names import names_model, split_weight
+from tutelage.rewards.names import names_model, split_fold, split_weight
 from tutelage.rewards.single_score import refuse_groups
 from tutelage.rollout.generator import encode_prompts
 
@@ -105,19 +106,21 @@ def _reward_with_whole_path(given: str) -> str:
     kind, _, file = name.partition(":")
     whole = name
     if names_model(name):
-        whole = _whole_path(name)
+        folder, fold = split_fold(name)
+        whole = f"{fold}:{_whole_path(folder)}" if fold else _whole_path(folder)
     elif kind == "judge":
         whole = f"judge:{_whole_path(file)}"
     return whole + given.removeprefix(name)
 
 
 def _sole_reward_model(recipe: Recipe, settings: ExportSettings) -> str | None:
-    """Return the folder of the reward model if its unchanged score is the whole reward, else None."""
+    """Return the folder of the reward model if its unchanged score at the last token is the whole reward, else
+    None."""
     shaping = score_shaping(recipe) if isinstance(recipe.shaping, ScoreShaping) else None
     as_it_is = shaping is not None and shaping.scale == 1.0 and shaping.clip is None
     if len(settings.reward) == 1 and as_it_is:
         name, weight = split_weight(settings.reward[0])
-        if weight is None and names_model(name):
+        if weight is None and names_model(name) and not (Path(split_fold(name)[0]) / STEPS).is_file():
             return name
     return None
 

@@ -117,9 +117,13 @@ def complete(
     scored_first: frozenset[str] = frozenset(),
 ) -> ScoredCompletions:
     """Generate `n` completions of each prompt and score them. `scored_first`: see `Generator.generate`. The score of an
-    episode is that of the reward and what its environment returned."""
+    episode is that of the reward and what its environment returned; the credit that the reward gives turns is added to
+    the rewards of turns."""
     rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, scored_first=scored_first)
     scored = breakdown_of(reward, completions_of(prompts, rollout))
+    if scored.credit is not None:
+        paid = scored.credit.to(rollout.logp)
+        rollout = replace(rollout, turn_reward=paid if rollout.turn_reward is None else rollout.turn_reward + paid)
     if rollout.outcome is None:
         return ScoredCompletions(tuple(prompts), rollout, scored.total, scored.parts)
     outcome = rollout.outcome.to(scored.total)
@@ -231,7 +235,8 @@ def episode_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     branches = sum(len(r.contexts) for r in rollouts)
     extra = sum(0.0 if r.turn_reward is None else float(r.turn_reward.sum()) for r in rollouts)
     metrics = {"turns/mean": turns / episodes, "branches/mean": branches / episodes}
-    return metrics | ({"turns/reward": extra / episodes} if extra else {})
+    is_rounding = abs(extra) < 1e-5 * episodes  # of credit, which sums to 0
+    return metrics | ({} if is_rounding else {"turns/reward": extra / episodes})
 
 
 def _count(live: Sequence[Tensor]) -> int:
