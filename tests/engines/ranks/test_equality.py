@@ -84,6 +84,10 @@ def data(tmp_path_factory):
             {"prompt": p, "chosen": text, "rejected": f"no {number}"}
             for number, (p, text) in enumerate(zip(prompts, texts, strict=True))
         ],
+        "steps": [
+            {"prompt": p, "completions": [*WORDS[n : n + 1 + n % 3]], "labels": [True, None, False][: 1 + n % 3]}
+            for n, p in enumerate(prompts)
+        ],
         "prompts": [{"prompt": p} for p in prompts[:7]],
         "text": [{"text": text} for text in texts],
     }
@@ -98,6 +102,16 @@ def reward_model(tiny_model, tmp_path_factory):
     """The folder of a reward model."""
     folder = tmp_path_factory.mktemp("reward")
     new_reward_model(tutelage.Model(tiny_model("llama")), tutelage.Lora(), seed=1).save(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def step_model(tiny_model, tmp_path_factory):
+    """The folder of a process reward model of turns."""
+    folder = tmp_path_factory.mktemp("steps")
+    model = new_reward_model(tutelage.Model(tiny_model("qwen3")), tutelage.Lora(), seed=1)
+    model.separator = ""
+    model.save(folder)
     return str(folder)
 
 
@@ -155,11 +169,20 @@ def test_a_command_that_trains(tiny_model, worlds, data, tmp_path, command):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
-def test_episodes(tiny_model, worlds, data, tmp_path):
-    """Turns of every episode are those of one process, whichever rank plays it."""
+def test_rated_steps(tiny_model, worlds, data, tmp_path):
+    given = settings_of("reward", tiny_model("llama"), data) | {"data": data["steps"], "steps": True}
+    run("reward", given | {"out": tmp_path / "alone"})
+    for name, layout in {"shared": {}, "in shards": {"shard": "full"}}.items():
+        worlds(3).run(run, "reward", given | layout | {"out": tmp_path / name})
+        assert_same_run(tmp_path / "alone", tmp_path / name)
+
+
+def test_episodes(tiny_model, worlds, data, step_model, tmp_path):
+    """Turns of every episode, and what they are paid, are those of one process, whichever rank plays and scores it."""
     given = settings_of("improve", tiny_model("qwen3"), data)
     sampling = {"max_new_tokens": 6, "stop": list("aeioutnsr .")}
     given |= {"environment": "simple_goal:two_turns", "turns": 2, "sampling": sampling}
+    given["reward"] = [*given["reward"], f"min:{step_model}"]
     run("improve", given | {"out": tmp_path / "alone"})
     worlds(2).run(run, "improve", given | {"out": tmp_path / "shared"})
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
