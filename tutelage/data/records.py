@@ -95,10 +95,6 @@ def tools_of(messages: Messages) -> tuple[str, ...]:
     return messages[0].tools if messages else ()
 
 
-Step: TypeAlias = str | Messages
-"""Step of a completion: a part of its text, or an assistant's message with what came back, the results of its calls."""
-
-
 def step_value(step: Step) -> object:
     """The step as JSON: its text, or its messages."""
     return step if isinstance(step, str) else [message_row(message) for message in step]
