@@ -10,7 +10,7 @@ range of characters of a response with a category. Positions count Unicode code 
 """
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -142,17 +142,47 @@ def displayed(answer: Answer) -> dict[str, object]:
     return record | ({"criteria": dict(answer.criteria)} if answer.criteria else {})
 
 
+def map_texts(content: object, change: Callable[[str], str]) -> Any:
+    """The content of an answer with its texts changed, all of which the rater wrote."""
+    if isinstance(content, str):
+        return change(content)
+    if isinstance(content, Mapping):
+        return {name: map_texts(value, change) for name, value in content.items()}
+    return [map_texts(value, change) for value in content] if isinstance(content, list | tuple) else content
+
+
+def texts_in(content: object) -> list[str]:
+    """The texts in the content of an answer."""
+    texts: list[str] = []
+
+    def add(text: str) -> str:
+        texts.append(text)
+        return text
+
+    map_texts(content, add)
+    return texts
+
+
+def map_displayed(record: Mapping[str, object], change: Callable[[str], str]) -> dict[str, object]:
+    """The displayed form of an answer with the texts of its content changed."""
+    return {name: value if name in _COMMON else map_texts(value, change) for name, value in record.items()}
+
+
+_COMMON = ("choice", "strength", "criteria")
+"""The parts of the displayed form that all kinds of questions share."""
+
+
 def answer_from(row: Mapping[str, Any], order: Sequence[int]) -> Answer:
     """The answer of a record in an exported file: the `displayed` form, further fields, and correction and spans by
     canonical index. `order` is the display order."""
     record, correction = row["displayed"], correction_from(row["correction"])
     values: dict[str, Any] = {"strength": 0, "criteria": {}} | {
-        name: record[name] for name in ("choice", "strength", "criteria") if name in record
+        name: record[name] for name in _COMMON if name in record
     }
     values |= {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
     return Answer(
         **values,
-        content={name: value for name, value in record.items() if name not in ("choice", "strength", "criteria")},
+        content={name: value for name, value in record.items() if name not in _COMMON},
         flags=tuple(row["flags"]),
         correction=correction and as_displayed(correction, order),
         spans=tuple(as_displayed(span, order) for span in spans_from(row["spans"])),

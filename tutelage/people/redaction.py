@@ -8,11 +8,11 @@ with. Raters have pseudonyms in any case.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TypeAlias
 
 from tutelage.base.extras import MissingExtra
-from tutelage.people.answers import Correction, Span
+from tutelage.people.answers import Correction, Span, map_displayed, map_texts, texts_in
 from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.languages import Sentence
 from tutelage.people.personal_data import KINDS, Finding, PersonalDataSearch, move_position, replace_findings
@@ -148,6 +148,8 @@ def _texts(votes: Iterable[Vote], questions: Iterable[Question]) -> Iterator[tup
     """The texts to search: the type of each, its item, and the text."""
     for vote in votes:
         yield Sentence("reason"), vote.item, vote.reason
+        for text in texts_in(vote.content):
+            yield Sentence("reason"), vote.item, text
         yield Sentence("reason of an exclusion"), vote.item, vote.excluded or ""
         if vote.correction is not None:
             yield Sentence("better response"), vote.item, vote.correction.text
@@ -183,7 +185,11 @@ def _vote(vote: Vote, before: Question, find: _Find) -> Vote:
     if spans and before.item.origin == LIVE:
         spans = tuple(_span(span, find(before.texts[span.response])) for span in spans)
     excluded = vote.excluded and _clean(vote.excluded, find)
-    return replace(vote, reason=_clean(vote.reason, find), excluded=excluded, correction=correction, spans=spans)
+    clean = partial(_clean, find=find)
+    return replace(
+        vote, reason=clean(vote.reason), excluded=excluded, correction=correction, spans=spans,
+        content=map_texts(vote.content, clean), displayed=map_displayed(vote.displayed, clean),
+    )  # fmt: skip
 
 
 def _span(span: Span, findings: Sequence[Finding]) -> Span:

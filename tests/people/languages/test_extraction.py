@@ -14,7 +14,7 @@ from tutelage.people.web.words import NOUNS
 
 OTHERS = [code for code in LANGUAGES if code != ENGLISH]
 VALUE = re.compile(r"%\((\w+)\)s")
-ALIKE = {"%(answered)s of %(quota)s", "Person", "no"}
+ALIKE = {"%(answered)s of %(quota)s", "Error", "Neutral", "Person", "neutral", "no"}
 """Messages that a translation may repeat as they are."""
 
 

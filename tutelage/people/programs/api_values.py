@@ -75,8 +75,12 @@ class AgreementFigures:
 class MessageValue:
     """A message of a conversation."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    reasoning_content: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    name: str = ""
+    tool_call_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ class ResponseValue:
     id: str
     text: str
     model: str
+    steps: tuple[Any, ...] = ()
+    """The steps of a trace, or of a text whose steps are judged: texts, or lists of messages."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,8 @@ class ItemValue:
     """Counted votes by verdict: a, b, tie, both_bad."""
     excluded: str | None
     """Reason for the exclusion of the item."""
+    tools: tuple[Any, ...] = ()
+    """The schemas of the tools that the conversation offers."""
 
 
 @dataclass(frozen=True)

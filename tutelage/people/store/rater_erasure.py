@@ -24,6 +24,7 @@ import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.vote_rows import fold_name
+from tutelage.people.answers import map_displayed, map_texts, texts_in
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.backup import (
@@ -153,9 +154,21 @@ def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int
     return exports
 
 
+def _erased(text: str) -> str:
+    return ""
+
+
 def _forget_words(connection: Connection, rater: Rater, actor: str, now: int) -> None:
     mine = _judgements.c.rater_id == rater.id
     connection.execute(_judgements.update().where(mine).values(reason="", client="", correction=None))
+    query = sa.select(_judgements.c.id, _judgements.c.content, _judgements.c.displayed)
+    change = _judgements.update().where(_judgements.c.id == sa.bindparam("judgement"))
+    for row in connection.execute(query.where(mine, _judgements.c.content.is_not(None))).all():
+        content, displayed = json.loads(row.content), json.loads(row.displayed)
+        if texts_in(content):
+            values = {"content": map_texts(content, _erased), "displayed": map_displayed(displayed, _erased)}
+            texts = {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+            connection.execute(change.values(**texts), {"judgement": row.id})
     connection.execute(
         _judgements.update().where(mine, _judgements.c.excluded.is_not(None)).values(excluded=_STANDS_IN)
     )

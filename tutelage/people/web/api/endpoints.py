@@ -1,12 +1,13 @@
 """Handlers of the API routes."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from tutelage.base import nouns
-from tutelage.data.records import texts_only
+from tutelage.data.records import message_row, step_value, tools_of
 from tutelage.people import Rater, Selection, label_study, list_questions, list_raters, list_votes
-from tutelage.people.export import correction_rows, marked_rows, preference_row
+from tutelage.people.export import correction_rows, marked_rows, preference_row, step_rows
 from tutelage.people.manifest import describe, marking
 from tutelage.people.operations import EXPORT
 from tutelage.people.programs.api_values import (
@@ -83,10 +84,13 @@ def raters(call: ApiCall) -> RaterPage:
 
 
 def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
-    """The preferences derived from the current votes, one per line. The export is recorded in the study."""
+    """The preferences derived from the current votes, one per line; where steps are judged, responses with the labels
+    of their steps. The export is recorded in the study."""
     selection, labelled, _ = _labelled(call)
     manifest = describe(call.store, call.study, selection, labelled)
     record_export(call.store, call.study.id, labelled.snapshot, asdict(selection), manifest, actor=call.token.actor)
+    if call.study.kind.traits.steps:
+        return step_rows(labelled, call.study.name)
     return (preference_row(row, call.study.name) for row in labelled.rows)
 
 
@@ -160,13 +164,17 @@ def _item(question: Question) -> ItemValue:
         round=item.round,
         pool=item.pool,
         gold=item.gold,
-        messages=tuple(MessageValue(**turn) for turn in texts_only(question.messages, "the API")),
-        responses=tuple(ResponseValue(each.id, each.text, each.sampler) for each in question.completions),
+        messages=tuple(MessageValue(**message_row(message)) for message in question.messages),  # type: ignore[arg-type]
+        responses=tuple(
+            ResponseValue(each.id, each.text, each.sampler, tuple(map(step_value, each.steps)))
+            for each in question.completions
+        ),
         target=question.target,
         answered=question.answered,
         skipped=question.skipped,
         votes=question.counts,
         excluded=question.excluded,
+        tools=tuple(map(json.loads, tools_of(question.messages))),
     )
 
 

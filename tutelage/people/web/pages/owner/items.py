@@ -30,6 +30,7 @@ from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import form_page, reason_of, whole_number
 from tutelage.people.web.names import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
+from tutelage.people.web.traces import messages_data, steps_data
 from tutelage.report.figures import Svg, parts_strip
 
 PAGE = 25
@@ -51,6 +52,8 @@ STATE_WORDS = {
     "disagreed": Sentence("votes for both sides"),
     "excluded": Sentence("excluded"),
 }
+STEP_STATES = {"disagreed": Sentence("different first wrong steps")}
+"""Other words where steps are judged."""
 NAMES = ("text", "rater", "flag", "skipped", "corrected", "model", "pool", "round", "state", "by")
 """The fields of the form, all of which are part of the address."""
 
@@ -94,7 +97,7 @@ def _table(call: Call, error: TutelageError | None = None) -> Response:
         asked=query,
         flags=FLAGS,
         pools=POOLS,
-        states=STATE_WORDS,
+        states=STATE_WORDS | (STEP_STATES if call.here.kind.traits.steps else {}),
         rounds=[each.number for each in rounds],
         models=sorted({name for each in rounds for name in each.samplers}),
         raters=[rater for rater in list_raters(call.store, call.here.id) if rater.asked],
@@ -113,8 +116,8 @@ def _find(call: Call, query: ItemQuery, offset: int) -> Found:
 
 
 def _asked(call: Call) -> ItemQuery:
-    sides = call.here.kind.traits.sides
-    orders = {key: words for key, words in ORDERS.items() if sides or key != "disagreement"}
+    counted = call.here.kind.traits.sides or call.here.kind.traits.steps
+    orders = {key: words for key, words in ORDERS.items() if counted or key != "disagreement"}
     fields = {name: call.text(name)[:200] for name in NAMES}
     selection = ItemFilter(
         text=fields["text"],
@@ -185,6 +188,9 @@ def item_page(call: Call, key: str, error: TutelageError | None = None) -> Respo
         question=questions[0],
         html=call.owners_html,
         letters=LETTERS.upper(),
+        conversation=messages_data(questions[0].messages, call.owners_html, call.reading),
+        traces=[steps_data(completion.steps, call.owners_html, call.reading) for completion in questions[0].completions],
+        step_counts=step_counts(votes),
         votes=votes,
         marks=marked_responses(questions[0], votes),
         changed=corrected_pieces,
@@ -195,6 +201,17 @@ def item_page(call: Call, key: str, error: TutelageError | None = None) -> Respo
         address=item_address,
         place="items",
     )
+
+
+def step_counts(votes: Sequence[Vote]) -> Mapping[int, Mapping[str, int]]:
+    """The votes on each step by verdict, a for right, b for wrong, without superseded and excluded ones."""
+    counts: dict[int, Counter[str]] = {}
+    for vote in votes:
+        if vote.latest and vote.excluded is None:
+            for pair in vote.pairs:
+                if pair.first == pair.second:
+                    counts.setdefault(pair.first, Counter())[pair.verdict] += 1
+    return counts
 
 
 def item_address(key: str) -> str:

@@ -52,7 +52,7 @@ def overview(call: Call) -> Response:
             "days": column_strip(
                 statistics.by_day, say(Sentence("Answers a day over the last two weeks"), call.reading)
             ),
-            "shares": shares(raters, statistics, survey.counts),
+            "shares": shares(raters, statistics, survey.counts, steps=call.here.kind.traits.steps),
             "share_interval": share_interval,
             "disagreed": find_items(
                 call.store, call.here.id, ItemFilter(state="disagreed"), order="disagreement", limit=FEW
@@ -80,8 +80,8 @@ def projected_finish(counts: Counts, per_day: float, now: int) -> int | None:
     return round(now + missing / per_day * DAY_MS)
 
 
-def shares(raters: list[Rater], statistics: Statistics, counts: Counts) -> list[Share]:
-    """The rows of the bias panel."""
+def shares(raters: list[Rater], statistics: Statistics, counts: Counts, *, steps: bool) -> list[Share]:
+    """The rows of the bias panel; where steps are judged, those that are not about two responses."""
 
     def total(name: str) -> int:
         return sum(getattr(rater.tallies, name) for rater in raters if rater.excluded is None)
@@ -91,12 +91,17 @@ def shares(raters: list[Rater], statistics: Statistics, counts: Counts) -> list[
     fair = Sentence("sides are drawn at random: one half is fair")
     usual = Sentence("people in general: about %(share)s", share="64 %")
     whole = Sentence("of all answers")
+    again = Share(
+        Sentence("Same answer when asked again"), repeats, None, "" if steps else Sentence("with the sides swapped")
+    )
+    if steps:
+        return [Share(Sentence("Neutral"), statistics.ties, None, Sentence("of all labels of steps")), again]
     return [
         Share(Sentence("Left side chosen"), statistics.left, 0.5, fair),
         Share(Sentence("Longer response chosen"), wilson(longer, longer + shorter), 0.5, usual),
         Share(Sentence("About equal"), statistics.ties, None, Sentence("of all answers, both bad included")),
         Share(Sentence("Both bad"), wilson(counts.both_bad, counts.answered), None, whole),
-        Share(Sentence("Same answer when asked again"), repeats, None, Sentence("with the sides swapped")),
+        again,
     ]
 
 
