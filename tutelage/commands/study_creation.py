@@ -49,6 +49,8 @@ class Questions:
 def main_questions(settings: Init) -> Questions:
     if settings.from_pairs:
         return _ready_pairs(settings)
+    if settings.from_traces:
+        return _ready_traces(settings)
     if settings.from_sample is not None:
         return _sampled_before(settings)
     if settings.prompts and not settings.live:
@@ -78,6 +80,19 @@ def _gallery(settings: Init, source: "str | Path") -> "Gallery":
     path = Path(source).expanduser()
     folder = settings.images or (path if path.is_dir() else path.parent if path.is_file() else None)
     return Gallery(str(source), folder)
+
+
+def _ready_traces(settings: Init) -> Questions:
+    from tutelage.data.formats import load_traces
+    from tutelage.people.vote_import import steps_to_judge
+
+    loaded = load_traces(settings.from_traces)
+    judged = steps_to_judge(loaded.records, most=settings.limit)
+    items = tuple(replace(item, round=settings.round) for item in judged.items)
+    notes = [loaded.describe()]
+    if len(judged.items) == settings.limit:
+        notes.append(f"used: {counted(settings.limit, 'different response')} (--limit)")
+    return Questions(judged.prompts, judged.completions, items, tuple(notes))
 
 
 def _sampled_before(settings: Init) -> Questions:
@@ -227,9 +242,28 @@ def _one_for_each_prompt(items: "Iterable[Item]") -> "tuple[Item, ...]":
 
 
 def known_questions(settings: Init, source: str, pool: "Pool") -> Questions:
-    """Convert preferences to questions with a known answer: the chosen one."""
+    """Convert preferences to questions with a known answer, the chosen one; for a kind about steps, rated steps."""
     if not source:
         return Questions()
+    from tutelage.people.kinds import find_kind
+
+    return (_known_steps if find_kind(settings.kind).traits.steps else _known_pairs)(settings, source, pool)
+
+
+def _known_steps(settings: Init, source: str, pool: "Pool") -> Questions:
+    from tutelage.data.formats import traces_of
+    from tutelage.data.tables import read_table
+    from tutelage.people.vote_import import steps_to_judge
+
+    table = read_table(source)
+    explained = {str(row.where): str(row.values.get("explanation") or "") for row in table.rows}
+    loaded = traces_of(table.without("explanation"))
+    explanations = [explained.get(str(place), "") for place in loaded.places]
+    judged = steps_to_judge(loaded.records, pool=pool, explanations=explanations)
+    return Questions(judged.prompts, judged.completions, judged.items, (f"{loaded.describe()} ({pool})",))
+
+
+def _known_pairs(settings: Init, source: str, pool: "Pool") -> Questions:
     from tutelage.data.formats import preferences_of
     from tutelage.data.tables import read_table
     from tutelage.people.vote_import import pairs_to_judge

@@ -37,6 +37,7 @@ from tutelage.data.row_values import Account, Cells, ImageInRow, LeftOut, Unusab
 from tutelage.data.step_formats import STEPS
 from tutelage.data.table_format import RowFormat, recognise, unchanged
 from tutelage.data.tables import Table, read_table
+from tutelage.data.traces import TRACES
 
 T = TypeVar("T")
 Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)
@@ -191,6 +192,20 @@ def load_steps(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedReco
     records, places = zip(*rated, strict=True)
     return LoadedRecords(
         loaded.source, loaded.format, loaded.columns, loaded.rows, records, loaded.skipped, tuple(notes), places
+    )
+
+
+def load_traces(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[RatedSteps]:
+    """Load completions in steps, rated or not: the first of each row, which has the chosen steps."""
+    return traces_of(read_table(source), tolerate=tolerate)
+
+
+def traces_of(table: Table, *, tolerate: float = TOLERATED) -> LoadedRecords[RatedSteps]:
+    """`load_traces` of a table."""
+    loaded = load_table(table, "traces", TRACES, tolerate=tolerate)
+    first = tuple(several[0] for several in loaded.records)
+    return LoadedRecords(
+        loaded.source, loaded.format, loaded.columns, loaded.rows, first, loaded.skipped, loaded.notes, loaded.places
     )
 
 

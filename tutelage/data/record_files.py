@@ -39,9 +39,12 @@ from tutelage.data.records import (
     Preference,
     Prompt,
     RatedSteps,
+    Step,
     UnpairedAnswer,
     Verdict,
     message_row,
+    step_from,
+    step_value,
     tools_of,
 )
 from tutelage.data.row_values import Unusable, name, number, optional_text, text, truth
@@ -62,14 +65,14 @@ def to_row(record: Record) -> dict[str, object]:
     match record:
         case Prompt(id, messages, split):
             row = dict(columns_of(record)) | {"id": id}
-            return row | prompt_columns(messages, "messages") | {"split": split}
+            return row | _prompt_columns(messages, "messages") | {"split": split}
         case Demonstration(messages, response, weight):
-            row = prompt_columns(messages) | {"completion": _answer_value(messages, response)}
+            row = _prompt_columns(messages) | {"completion": _answer_value(messages, response)}
             return row if weight == 1.0 else row | {"weight": weight}
         case UnpairedAnswer(messages, completion, label):
-            return prompt_columns(messages) | {"completion": _answer_value(messages, completion), "label": label}
+            return _prompt_columns(messages) | {"completion": _answer_value(messages, completion), "label": label}
         case Preference(messages, chosen, rejected, p_chosen, weight, margin):
-            return prompt_columns(messages) | {
+            return _prompt_columns(messages) | {
                 "chosen": _answer_value(messages, chosen),
                 "rejected": _answer_value(messages, rejected),
                 "p_chosen": p_chosen,
@@ -77,10 +80,13 @@ def to_row(record: Record) -> dict[str, object]:
                 "margin": margin,
             }
         case RatedSteps(messages, steps, labels):
-            return prompt_columns(messages) | {
-                "completions": [one if isinstance(one, str) else list(map(message_row, one)) for one in steps],
+            return _prompt_columns(messages) | {
+                "completions": list(map(step_value, steps)),
                 "labels": [bool(label) if label in (0.0, 1.0) else label for label in labels],
             }
+        case CompletionRecord(steps=steps):
+            row = {name: value for name, value in vars(record).items() if name != "steps"}
+            return row | ({"steps": list(map(step_value, steps))} if steps else {})
     return asdict(record)
 
 
@@ -94,7 +100,7 @@ def _is_read_as_text(content: str) -> bool:
     return not holds_messages(content) and not has_marks(content) and without_end(content) == content
 
 
-def prompt_columns(messages: Messages, several: str = "prompt") -> dict[str, object]:
+def _prompt_columns(messages: Messages, several: str = "prompt") -> dict[str, object]:
     """`prompt` as text, or the messages in the column `several`, with the tools that they offer."""
     if _is_text(messages):
         return {"prompt": messages[0].content}
@@ -133,7 +139,15 @@ def _completion(row: Values) -> CompletionRecord:
         text(row, "sampler"),
         optional_text(row, "sampling"),
         truth(row, "finished") if row.get("finished") is not None else True,
+        _steps(row.get("steps")),
     )
+
+
+def _steps(value: object) -> tuple[Step, ...]:
+    try:
+        return tuple(map(step_from, value)) if isinstance(value, list | tuple) else ()
+    except (KeyError, TypeError) as error:
+        raise Unusable("steps is not a list of texts or lists of messages") from error
 
 
 def _comparison(row: Values) -> Comparison:

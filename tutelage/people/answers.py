@@ -153,14 +153,10 @@ def map_texts(content: object, change: Callable[[str], str]) -> Any:
 
 def texts_in(content: object) -> list[str]:
     """The texts in the content of an answer."""
-    texts: list[str] = []
-
-    def add(text: str) -> str:
-        texts.append(text)
-        return text
-
-    map_texts(content, add)
-    return texts
+    if isinstance(content, str):
+        return [content]
+    values = content.values() if isinstance(content, Mapping) else content if isinstance(content, list | tuple) else ()
+    return [text for value in values for text in texts_in(value)]
 
 
 def map_displayed(record: Mapping[str, object], change: Callable[[str], str]) -> dict[str, object]:

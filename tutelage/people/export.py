@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.record_files import prompt_columns, to_row, write_jsonl
-from tutelage.data.records import Demonstration, UnpairedAnswer, step_value
+from tutelage.data.record_files import to_row, write_jsonl
+from tutelage.data.records import CompletionRecord, Demonstration, RatedSteps, UnpairedAnswer, message_row
 from tutelage.people.correction_data import CorrectedAnswer
 from tutelage.people.images import FOLDER, turn_with_parts, with_parts
 from tutelage.people.kinds import find_kind
@@ -45,7 +45,7 @@ from tutelage.people.store.consents import Agreement, Agreements, list_agreement
 from tutelage.people.store.engine import Store
 from tutelage.people.store.events import record_export
 from tutelage.people.store.images import list_images
-from tutelage.people.store.item_catalogue import Question, list_questions
+from tutelage.people.store.item_catalogue import Question, list_questions, trace_of
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import Rater, list_raters
 from tutelage.people.store.studies import Study, list_studies, list_versions, study_of
@@ -215,21 +215,27 @@ def safe_cell(text: str) -> str:
 def preference_row(row: Row, study: str) -> dict[str, object]:
     """A preference as a line of preferences.jsonl."""
     chosen, rejected = row.question.completions[row.chosen], row.question.completions[row.rejected]
-    return to_row(row.preference) | {
+    return to_row(row.preference) | _traces(chosen=chosen, rejected=rejected) | {
         "n_votes": sum(row.label.counts.values()), "votes": dict(row.label.counts), "strength": row.strength,
         "item_id": row.question.key, "chosen_id": chosen.id, "rejected_id": rejected.id,
         "chosen_model": chosen.sampler, "rejected_model": rejected.sampler,
     } | _place(row.question, study)  # fmt: skip
 
 
+def _traces(**sides: CompletionRecord) -> dict[str, object]:
+    """The responses of a preference that are traces, as lists of messages."""
+    traces = {side: trace_of(completion) for side, completion in sides.items()}
+    return {side: list(map(message_row, messages)) for side, messages in traces.items() if messages}
+
+
 def step_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:
     """Responses with labels of their steps as lines of steps.jsonl."""
     for row in labelled.steps:
         completion = row.question.completions[0]
+        rated = RatedSteps(row.question.messages, completion.steps, row.probabilities)
         counts = [each and {word: each.counts[verdict] for word, verdict in STEP_COUNTS.items()} for each in row.labels]
-        yield prompt_columns(row.question.messages) | {
-            "completions": [step_value(step) for step in completion.steps],
-            "labels": list(row.probabilities), "votes": counts, "item_id": row.question.key,
+        yield to_row(rated) | {
+            "votes": counts, "item_id": row.question.key,
             "completion_id": completion.id, "model": completion.sampler,
         } | _place(row.question, study)  # fmt: skip
 
@@ -297,10 +303,7 @@ def item_row(question: Question) -> dict[str, object]:
     return {
         "item": asdict(question.item),
         "prompt": to_row(question.prompt),
-        "completions": [
-            asdict(completion) | {"steps": [step_value(step) for step in completion.steps]}
-            for completion in question.completions
-        ],
+        "completions": [to_row(completion) for completion in question.completions],
     }
 
 

@@ -73,9 +73,9 @@ def as_parts(text: str) -> tuple[str, tuple[ImagePart, ...]]:
     return "".join((*texts, text[start:])), tuple(images)
 
 
-def turn_with_parts(text: str) -> AssistantTurn:
-    """A response of a study as the assistant's turn."""
-    return spoken(_message_with_parts(Message("assistant", text)))
+def turn_with_parts(turn: AssistantTurn) -> AssistantTurn:
+    """A response of a study as the assistant's turn, with its images as parts."""
+    return spoken(_message_with_parts(Message("assistant", turn) if isinstance(turn, str) else turn))
 
 
 def with_parts(messages: Messages) -> Messages:

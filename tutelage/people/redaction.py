@@ -200,7 +200,7 @@ def _row(row: Row, question: Question) -> Row:
     preference = replace(
         row.preference,
         messages=with_parts(question.messages),
-        chosen=turn_with_parts(question.texts[row.chosen]),
-        rejected=turn_with_parts(question.texts[row.rejected]),
+        chosen=turn_with_parts(question.turns[row.chosen]),
+        rejected=turn_with_parts(question.turns[row.rejected]),
     )
     return replace(row, question=question, preference=preference)

@@ -9,6 +9,7 @@ probability that the response is the better one, for a trace in several pairs th
 the responses, so that a score which is sent again replaces the earlier one.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import mean
@@ -18,7 +19,8 @@ from uuid import NAMESPACE_OID, uuid5
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.data.images import has_images
-from tutelage.data.records import message_row
+from tutelage.data.records import Message, message_row, tools_of
+from tutelage.people.store.item_catalogue import trace_of
 from tutelage.people.training_data import Row
 
 Tool: TypeAlias = Literal["openai", "langfuse", "langsmith"]
@@ -38,11 +40,18 @@ def openai_rows(rows: Sequence[Row], study: str) -> Iterator[ToolRow]:
             )
         if pair.p_chosen > 0.5:
             messages = [message_row(message) for message in pair.messages]
+            tools = [json.loads(schema) for schema in tools_of(pair.messages)]
             yield {
-                "input": {"messages": messages, "tools": [], "parallel_tool_calls": True},
-                "preferred_output": [{"role": "assistant", "content": pair.chosen}],
-                "non_preferred_output": [{"role": "assistant", "content": pair.rejected}],
+                "input": {"messages": messages, "tools": tools, "parallel_tool_calls": True},
+                "preferred_output": _output(row, row.chosen),
+                "non_preferred_output": _output(row, row.rejected),
             }
+
+
+def _output(row: Row, place: int) -> list[dict[str, object]]:
+    completion = row.question.completions[place]
+    messages = trace_of(completion) or (Message("assistant", completion.text),)
+    return [message_row(message) for message in messages]
 
 
 def _sides(row: Row) -> Iterator[tuple[str, float]]:

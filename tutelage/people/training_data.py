@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
 from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, known_answers, pair_name, pair_votes
 from tutelage.people.correction_data import CorrectedAnswer, corrected_answers, correction_fates
 from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.selection import Selection, fate, refuse_mixed_versions
 from tutelage.people.store.engine import Store
-from tutelage.people.store.item_catalogue import Question, list_questions
+from tutelage.people.store.item_catalogue import Question, list_questions, trace_of
 from tutelage.people.store.studies import study_of
 from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Snapshot, Vote, freeze, list_votes
@@ -76,8 +77,13 @@ def preferences(
     split: str | None = None,
     at: Snapshot | None = None,
 ) -> tuple[Preference, ...]:
-    """The preferences of a study for training, optionally of one split or as of a snapshot."""
+    """The preferences of a study for training, optionally of one split or as of a snapshot.
+
+    Raises:
+        TutelageError: a response is a trace of several messages.
+    """
     labelled = label_study(store, study_id, selection or Selection(), at)
+    _refuse_traces(labelled.rows)
     return tuple(row.preference for row in labelled.rows if split is None or row.question.prompt.split == split)
 
 
@@ -176,8 +182,8 @@ def _rows(
         weight = (strength / mean if selection.weights else 1.0) / math.comb(len(question.texts), 2)
         preference = Preference(
             with_parts(question.messages),
-            turn_with_parts(question.texts[chosen]),
-            turn_with_parts(question.texts[rejected]),
+            turn_with_parts(question.turns[chosen]),
+            turn_with_parts(question.turns[rejected]),
             p_chosen=max(p_first, 1 - p_first),
             weight=weight,
             margin=strength if selection.margins else 0.0,
@@ -211,7 +217,9 @@ class TrainingRow(Generic[T]):
 
 
 def training_pairs(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[TrainingRow[Preference]]:
-    """The preferences of a study from the sources `rows`."""
+    """The preferences of a study from the sources `rows`. Raises TutelageError if a response is a trace of several
+    messages."""
+    _refuse_traces(labelled.rows)
     pairs = [TrainingRow(row.preference, row.question, source_of(row)) for row in labelled.rows]
     for each in labelled.corrections:
         pairs += [TrainingRow(pair, each.question, "corrections") for _, pair in each.pairs]
@@ -219,7 +227,9 @@ def training_pairs(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[T
 
 
 def training_demonstrations(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[TrainingRow[Demonstration]]:
-    """The demonstrations of a study from the sources `rows`, with the weights of their preferences and corrections."""
+    """The demonstrations of a study from the sources `rows`, with the weights of their preferences and corrections.
+    Raises TutelageError if a response is a trace of several messages."""
+    _refuse_traces(labelled.rows)
     demonstrations = [
         TrainingRow(each.demonstration, each.question, "corrections")
         for each in labelled.corrections
@@ -232,6 +242,15 @@ def training_demonstrations(labelled: LabelledStudy, rows: Sequence[StudyRows]) 
             better = Demonstration(pair.messages, pair.chosen, pair.weight)
             demonstrations.append(TrainingRow(better, row.question, source_of(row)))
     return demonstrations
+
+
+def _refuse_traces(rows: Iterable[Row]) -> None:
+    for row in rows:
+        if any(len(trace_of(row.question.completions[place])) > 1 for place in (row.chosen, row.rejected)):
+            raise TutelageError(
+                f"Item '{row.question.key}' compares traces of several messages, which cannot be trained on as "
+                "preferences; `tutelage collect export` writes them."
+            )
 
 
 def source_of(row: Row) -> StudyRows:

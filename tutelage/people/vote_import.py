@@ -1,18 +1,20 @@
 """Import of votes from tables, and of preference pairs as questions."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import join_sentences
-from tutelage.data.records import CompletionRecord, Preference, Prompt, text_only
+from tutelage.data.records import AssistantTurn, CompletionRecord, Preference, Prompt, RatedSteps, stable_id, step_value
 from tutelage.data.tables import Table
+from tutelage.data.transcripts import transcript_text
 from tutelage.data.vote_rows import fold_name, meaning_name
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.languages import Sentence
 from tutelage.people.store.bulk import AnswerRecord, insert_answers
 from tutelage.people.store.engine import Connection, Store
-from tutelage.people.store.items import Item, insert_items
+from tutelage.people.store.items import Item, Pool, insert_items
 from tutelage.people.store.raters import insert_rater, list_raters, named_rater
 from tutelage.people.store.studies import list_versions, study_of
 from tutelage.people.vote_mapping import ChoiceWord, DroppedVotes, ExampleVote, ImportPreview, ImportReport, VoteMapping
@@ -24,18 +26,65 @@ MOST_WORDS = 20
 
 
 @dataclass(frozen=True)
-class PairQuestions:
-    """Questions from preference pairs, for `add_items`. `identical` counts pairs of equal texts, which are omitted."""
+class ReadyQuestions:
+    """Questions from preference pairs or traces, for `add_items`. `identical` counts pairs of equal texts, which are
+    omitted."""
 
     prompts: tuple[Prompt, ...]
     completions: tuple[CompletionRecord, ...]
     items: tuple[Item, ...]
-    identical: int
+    identical: int = 0
+
+
+def steps_to_judge(
+    records: Iterable[RatedSteps],
+    *,
+    pool: Pool = "production",
+    explanations: Sequence[str] = (),
+    most: int | None = None,
+) -> ReadyQuestions:
+    """Completions in steps as questions, at most `most`. Their labels are the known answer in other pools than
+    production: the first step that is more likely wrong than right, or none. `explanations` are those of the records.
+
+    Raises:
+        TutelageError: a step up to the known answer has no label.
+    """
+    prompts: dict[str, Prompt] = {}
+    completions: dict[str, CompletionRecord] = {}
+    items: dict[str, Item] = {}
+    for number, record in enumerate(records):
+        if len(items) == most:
+            break
+        prompt = prompt_of(record.messages)
+        text = "\n\n".join(step if isinstance(step, str) else transcript_text(step) for step in record.steps)
+        key = stable_id(prompt.id, json.dumps(list(map(step_value, record.steps))))
+        completion = CompletionRecord(key, prompt.id, text, "", steps=record.steps)
+        known = pool != "production"
+        item = Item(
+            f"{pool}-{key}" if known else key, prompt.id, (key,), "imported", pool=pool,
+            gold=str(_first_wrong(record)) if known else None,
+            explanation=explanations[number] if explanations else "",
+        )  # fmt: skip
+        prompts[prompt.id], completions[key], items[item.key] = prompt, completion, item
+    return ReadyQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()))
+
+
+def _first_wrong(record: RatedSteps) -> int:
+    """The number of the first wrong step, 0 for none."""
+    for number, label in enumerate(record.labels, 1):
+        if label is None:
+            raise TutelageError(
+                f"A known answer needs the labels of the steps up to the first wrong one; step {number} of a response "
+                f"to '{record.messages[-1].content[:60]}' has none."
+            )
+        if label < 0.5:
+            return number
+    return 0
 
 
 def pairs_to_judge(
     preferences: Iterable[Preference], *, origin: str = "imported", most: int | None = None
-) -> PairQuestions:
+) -> ReadyQuestions:
     """Preference pairs as questions, at most `most`. The canonical order depends only on the texts, so that it does not
     reveal the imported label."""
     prompts: dict[str, Prompt] = {}
@@ -49,12 +98,18 @@ def pairs_to_judge(
             identical += 1
             continue
         prompt = prompt_of(pair.messages)
-        texts = [text_only(turn, "the page of raters") for turn in (pair.chosen, pair.rejected)]
-        both = [completion_of(prompt, text, "") for text in texts]
+        both = [_turn(prompt, turn) for turn in (pair.chosen, pair.rejected)]
         item = item_of(prompt, [completion.id for completion in both], origin)
         prompts[prompt.id], items[item.key] = prompt, item
         completions |= {completion.id: completion for completion in both}
-    return PairQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical)
+    return ReadyQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical)
+
+
+def _turn(prompt: Prompt, turn: AssistantTurn) -> CompletionRecord:
+    """The record of a response; one with calls or thinking is a trace of one step."""
+    if isinstance(turn, str):
+        return completion_of(prompt, turn, "")
+    return replace(completion_of(prompt, transcript_text((turn,)), ""), steps=((turn,),))
 
 
 def study_screen(store: Store, study_id: int) -> Screen:

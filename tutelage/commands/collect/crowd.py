@@ -20,6 +20,7 @@ from tutelage.commands.collect.server import ServedModels
 from tutelage.commands.collect.settings import Simulate
 from tutelage.commands.study import open_existing
 from tutelage.data.text_counts import words
+from tutelage.data.transcripts import transcript_text
 from tutelage.data.worlds.topics import find_topic
 from tutelage.data.worlds.world import World
 from tutelage.people.answers import Answer
@@ -50,6 +51,11 @@ def simulate(settings: Simulate) -> int:
     store, study = open_existing(settings)
     if settings.answers is None and find_live_models(store, study.id) is not None:
         raise TutelageError("Live conversations never end by themselves: limit the answers with --answers.")
+    if study.kind.traits.steps and not settings.gold:
+        raise TutelageError(
+            f"'{study.name}' {study.kind.traits.does}: give --gold module:function, whose value is positive for a "
+            "right step and negative for a wrong one."
+        )
     from tutelage.commands.display import progress
     from tutelage.people.store.item_catalogue import list_questions
 
@@ -120,7 +126,8 @@ def utility_for(questions: "Sequence[Question]", name: str) -> tuple[Utility, st
         name = f"tutelage.data.worlds:{'gold' if is_world else 'clarity'}"
     utility = find_utility(name)
     for question in questions[:1]:
-        texts = list(question.texts)
+        steps = [step if isinstance(step, str) else transcript_text(step) for step in question.completions[0].steps]
+        texts = steps if len(question.texts) == 1 else list(question.texts)
         try:
             values = utility([question.messages[-1].content] * len(texts), texts)
         except Exception as error:
@@ -195,10 +202,13 @@ def choose(
     study: "Study", question: "RemoteQuestion", rater: SimulatedRater, utility: Utility, rng: Random, answered: int
 ) -> Answer:
     """Return the simulated rater's answer to a question, by the rules of the study's kind."""
-    values = utility([question.prompt] * len(question.texts), list(question.texts))
-    lengths = tuple(len(words(text)) for text in question.texts)
+    steps = question.steps[0] if study.kind.traits.steps else ()
+    texts = steps or question.texts
+    values = utility([question.prompt] * len(texts), list(texts))
+    lengths = tuple(len(words(text)) for text in texts)
     presentation = study.presentation
-    screen = Screen(len(question.texts), presentation.scale, presentation.criteria, rubric=question.rubric)
+    criteria, rubric = presentation.criteria, question.rubric
+    screen = Screen(len(question.texts), presentation.scale, criteria, steps=len(steps), rubric=rubric)
     answer = study.kind.simulate(ResponseValues(tuple(values), lengths), screen, rater, rng, answered)
     return replace(answer, client="simulated")
 

@@ -21,11 +21,14 @@ from tutelage.commands.study import CollectSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Init(CollectSettings):
-    """Create a study or add questions to one: from existing pairs, from the output of `tutelage sample`, or by
-    sampling. With --live raters talk to two models, and every turn is a question."""
+    """Create a study or add questions to one: from existing pairs or traces, from the output of `tutelage sample`, or
+    by sampling. With --live raters talk to two models, and every turn is a question."""
 
     from_pairs: str = ""
     """Existing pairs: a file or hub data set of preferences; their labels are ignored."""
+    from_traces: str = ""
+    """With --kind steps, responses whose steps are judged: a file or hub data set of conversations (messages, with
+    calls of tools and their results), of completions in steps, or of texts, whose steps blank lines separate."""
     from_sample: Path | None = None
     """Output folder of `tutelage sample --pairs`."""
     prompts: str = ""
@@ -43,7 +46,8 @@ class Init(CollectSettings):
     pairs: int = 1
     """Questions per prompt when sampling: pairs of completions or, with --answers, sets of them."""
     kind: str = "pair"
-    """Task of the raters: pair (choose the better of two responses), or another kind of `tutelage.people.kinds`."""
+    """Task of the raters: pair (choose the better of two responses), steps (judge the steps of one), or another kind of
+    `tutelage.people.kinds`."""
     answers: int | None = None
     """Responses per question, if the kind takes more than two (up to 6). [default: 2]"""
     sampling: config.Sampling = field(default_factory=config.Sampling)
@@ -61,7 +65,8 @@ class Init(CollectSettings):
     """Folder of the images that the questions name by paths; images outside of it are never read. [default: the folder
     of each file of questions]"""
     golds: str = ""
-    """Attention checks with a known answer, mixed in with the questions: preferences that are beyond doubt."""
+    """Attention checks with a known answer, mixed in with the questions: preferences that are beyond doubt; with --kind
+    steps, completions in steps with labels."""
     training: str = ""
     """Practice questions before the real ones: preferences, optionally with a column `explanation`."""
     language: tuple[str, ...] = ()
@@ -73,7 +78,8 @@ class Init(CollectSettings):
     """Additional criteria below the overall verdict, for example: accurate clear engaging."""
     scale: int | None = None
     """Steps of the scale. For pairs, the steps to each side of the bar: 3 for seven points (the default) to 1 for
-    better or worse only."""
+    better or worse only. For --kind steps, 2 asks for the first wrong step (the default), 3 for -1, 0 or +1 for
+    each."""
     guidelines: Path | None = None
     """Markdown file with guidelines, which raters read first and can open at any time."""
     corrections: bool = False
@@ -94,9 +100,11 @@ class Init(CollectSettings):
             raise TutelageError("--turns applies to live conversations: give --live too.")
         if self.images is not None and not (self.from_pairs or self.from_sample or self.golds or self.training):
             raise TutelageError("--images is about the files of questions: give --from-pairs or --from-sample too.")
-        sources = [bool(self.from_pairs), self.from_sample is not None, bool(self.prompts)]
+        sources = [bool(self.from_pairs), bool(self.from_traces), self.from_sample is not None, bool(self.prompts)]
         if sum(sources) > 1:
-            raise TutelageError("Questions come from one place: give --from-pairs, --from-sample or --prompts.")
+            raise TutelageError(
+                "Questions come from one place: give --from-pairs, --from-traces, --from-sample or --prompts."
+            )
         if bool(self.prompts) != bool(self.model):
             raise TutelageError("Sampling takes both --prompts and --model.")
         if self.against and not self.model:
@@ -131,6 +139,12 @@ class Init(CollectSettings):
         from tutelage.people.kinds import find_kind
 
         traits = find_kind(self.kind).traits
+        others = bool(self.from_pairs or self.from_sample or self.prompts)
+        if (self.from_traces and not traits.steps) or (others and traits.steps):
+            raise TutelageError(
+                f"--kind is {self.kind}: the questions of --kind steps come from --from-traces, those of other kinds "
+                "from --from-pairs, --from-sample or --prompts."
+            )
         if self.answers is None:
             return
         if self.answers not in traits.sizes:
@@ -242,7 +256,7 @@ class Simulate(CollectSettings):
     gold: str = ""
     """Utility of the raters, as module:function of prompts and completions. By default tutelage.data.worlds:gold if
     every question is about a topic of the embedded world, else tutelage.data.worlds:clarity: plain words, short
-    sentences, a friendly tone, an end."""
+    sentences, a friendly tone, an end. With --kind steps it is needed, and judges steps: positive for a right one."""
     seed: int = 0
     """Random seed of the raters."""
 

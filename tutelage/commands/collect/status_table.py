@@ -44,10 +44,12 @@ def tell(settings: Status) -> int:
                 f"quotas        ask for {counted(shortage.asked, 'more answer')}, and the items take {shortage.left:,}"
             )
         console.print(f"agreement     {_agreement(statistics.agreement)}")
-        console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
+        if not study.kind.traits.steps:
+            console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
         for name, alpha in whole.agreements.items():
-            value = alpha.note if alpha.value is None else f"{alpha.value:.2f} (Krippendorff's alpha, ordinal)"
-            console.print(f"  {name:<12}{value}", markup=False)
+            interval = "" if alpha.low is None else f" ({alpha.low:.2f} to {alpha.high:.2f})"
+            value = alpha.note if alpha.value is None else f"{alpha.value:.2f}{interval} (Krippendorff's alpha)"
+            console.print(f"  {name:<18}{value}", markup=False)
         _print_rounds(console, whole.survey.rounds)
         _print_raters(console, [r for r in list_raters(store, study.id) if r.role == "rater"], whole)
     return 0

@@ -10,7 +10,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.formats import preferences_of
 from tutelage.data.readers import RowPlace, TableRow
 from tutelage.data.record_files import from_row
-from tutelage.data.records import CompletionRecord, Prompt
+from tutelage.data.records import CompletionRecord, Prompt, step_from
 from tutelage.data.tables import Table
 from tutelage.people.programs.api_values import Added, NewRows
 from tutelage.people.store.api_tokens import Token, earlier_reply, keep_reply
@@ -38,7 +38,7 @@ class NewQuestions:
 class _Line:
     item: Item
     prompt: Mapping[str, Any]
-    completions: tuple[CompletionRecord, ...]
+    completions: tuple[Mapping[str, Any], ...]
 
 
 def request_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -88,6 +88,15 @@ def add_rows(store: Store, token: Token, sent: NewRows, body: bytes, key: str = 
     return added, False
 
 
+def _completion(row: Mapping[str, Any]) -> CompletionRecord:
+    """The completion of a line. Raises TutelageError for steps that are neither texts nor lists of messages."""
+    record = msgspec.convert({name: value for name, value in row.items() if name != "steps"}, CompletionRecord)
+    try:
+        return replace(record, steps=tuple(map(step_from, row.get("steps", ()))))
+    except (KeyError, TypeError, ValueError) as error:
+        raise TutelageError("steps is not a list of texts or lists of messages") from error
+
+
 def _lines(rows: Sequence[Mapping[str, Any]]) -> NewQuestions:
     """The questions of lines of items.jsonl."""
     prompts: dict[str, Prompt] = {}
@@ -96,12 +105,12 @@ def _lines(rows: Sequence[Mapping[str, Any]]) -> NewQuestions:
     for number, row in enumerate(rows, 1):
         try:
             line = msgspec.convert(row, _Line)
-            prompt = from_row(Prompt, line.prompt)
+            prompt, stated = from_row(Prompt, line.prompt), tuple(map(_completion, line.completions))
         except (msgspec.ValidationError, TutelageError) as error:
             raise TutelageError(
                 f"Nothing was added: row {number} is not a valid line of items.jsonl: {error}"
             ) from error
         prompts[prompt.id] = prompt
-        completions |= {each.id: each for each in line.completions}
+        completions |= {each.id: each for each in stated}
         items.append(line.item)
     return NewQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items), LINES)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.data.records import CompletionRecord, Messages, Prompt
+from tutelage.data.records import AssistantTurn, CompletionRecord, Messages, Prompt, spoken
 from tutelage.data.rubrics import rubric_rows
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text, rubric_from_text, steps_from_text
@@ -46,8 +46,23 @@ class Question:
         return self.prompt.messages
 
     @property
+    def turns(self) -> tuple[AssistantTurn, ...]:
+        """What the assistant wrote in each response: its text, or the message of a trace of one."""
+        return tuple(map(_turn, self.completions))
+
+    @property
     def texts(self) -> tuple[str, ...]:
         return tuple(completion.text for completion in self.completions)
+
+
+def _turn(completion: CompletionRecord) -> AssistantTurn:
+    messages = trace_of(completion)
+    return spoken(messages[0]) if len(messages) == 1 else completion.text
+
+
+def trace_of(completion: CompletionRecord) -> Messages:
+    """The messages of a trace; empty for a text."""
+    return tuple(message for step in completion.steps if not isinstance(step, str) for message in step)
 
 
 def list_questions(store: Store, study_id: int, *, keys: Sequence[str] | None = None) -> tuple[Question, ...]:

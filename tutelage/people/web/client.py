@@ -16,12 +16,13 @@ from tutelage.people.web.auth import csrf_token
 
 @dataclass(frozen=True)
 class RemoteQuestion:
-    """A question as a page receives it: the conversation, and the responses in display order."""
+    """A question as a page receives it: the conversation, the responses in display order, and the steps of each."""
 
     id: int
     training: bool
     messages: tuple[tuple[str, str], ...]
     texts: tuple[str, ...]
+    steps: tuple[tuple[str, ...], ...]
     rubric: Rubric = ()
     """The criteria of the prompt, each of 1 point: the page does not know others."""
 
@@ -69,6 +70,7 @@ class RaterClient:
                 question["training"],
                 tuple((message["role"], message["text"]) for message in question["messages"]),
                 tuple(response["text"] for response in question["responses"]),
+                tuple(tuple(step["text"] for step in response.get("steps", ())) for response in question["responses"]),
                 tuple(map(Criterion, question["criteria"])),
             ),
             "",

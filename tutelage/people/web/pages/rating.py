@@ -146,7 +146,7 @@ def question_data(question: Assignment, html: Html, language: str) -> dict[str, 
         "training": question.training,
         "messages": messages_data(question.messages, html, language),
         "responses": [
-            {"html": html(text), "text": text, "steps": steps_data(steps, html, language)}
+            {"html": html(text), "text": text} | ({"steps": steps_data(steps, html, language)} if steps else {})
             for text, steps in zip(question.texts, question.steps, strict=True)
         ],
         "criteria": [criterion.text for criterion in question.rubric],

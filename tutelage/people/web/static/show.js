@@ -184,7 +184,7 @@ function fold(messages) {
 function responseCard(response, letter) {
   const article = emptyCard(letter);
   const text = article.querySelector(".text");
-  if (response.steps.length) text.replaceWith(trace(response.steps));
+  if (response.steps) text.replaceWith(trace(response.steps));
   else fill(text, response);
   if (!response.text.trim()) text.append(make("p", "not-shown", gettext("(an empty response)")));
   return article;

@@ -189,7 +189,9 @@ def item_page(call: Call, key: str, error: TutelageError | None = None) -> Respo
         html=call.owners_html,
         letters=LETTERS.upper(),
         conversation=messages_data(questions[0].messages, call.owners_html, call.reading),
-        traces=[steps_data(completion.steps, call.owners_html, call.reading) for completion in questions[0].completions],
+        traces=[
+            steps_data(completion.steps, call.owners_html, call.reading) for completion in questions[0].completions
+        ],
         step_counts=step_counts(votes),
         votes=votes,
         marks=marked_responses(questions[0], votes),

@@ -13,6 +13,8 @@ const asksFirst = (all) => all[0]?.querySelectorAll("input").length === 2;
 const firstWrong = (all) => all.findIndex((row) => labelOf(row) === WRONG);
 const current = (all) => all.findIndex((row) => stepOf(row).contains(document.activeElement));
 
+let last = null; // the step that was judged last, or moved to
+
 const choose = (row, label) => {
   for (const input of row.querySelectorAll("input")) input.checked = input.value === label;
 };
@@ -83,7 +85,7 @@ begin({
     k: (form) => move(form, -1),
     r(form) {
       const all = rows(form);
-      const row = all[current(all)] ?? all.find((each) => !labelOf(each)) ?? all.at(-1);
+      const row = all.find((each) => stepOf(each) === last) ?? all[0];
       showReason(stepOf(row), true);
       stepOf(row).querySelector("textarea").focus();
     },
@@ -112,6 +114,7 @@ function answerOf(answer, step, place, steps) {
   });
   const row = answer.querySelector("fieldset");
   row.addEventListener("input", () => {
+    last = step;
     const all = steps.map((each) => each.querySelector("[data-label]"));
     if (!asksFirst(all)) return;
     for (const before of all.slice(0, place)) choose(before, RIGHT);
@@ -136,6 +139,7 @@ function move(form, by) {
   const from = current(all);
   const open = all.findIndex((row) => !labelOf(row));
   const to = from < 0 ? Math.max(open, 0) : Math.min(Math.max(from + by, 0), all.length - 1);
+  last = stepOf(all[to]);
   enter(all[to]);
 }
 
