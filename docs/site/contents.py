@@ -10,6 +10,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "howto/prolific",
             "howto/import_annotations",
             "howto/votes_to_reward",
+            "howto/judge_steps",
             "howto/step_rewards",
             "howto/custom_reward",
             "howto/agents",

@@ -47,10 +47,8 @@ class Questions:
 
 
 def main_questions(settings: Init) -> Questions:
-    if settings.from_pairs:
-        return _ready_pairs(settings)
-    if settings.from_traces:
-        return _ready_traces(settings)
+    if settings.from_pairs or settings.from_traces:
+        return _ready(settings)
     if settings.from_sample is not None:
         return _sampled_before(settings)
     if settings.prompts and not settings.live:
@@ -58,15 +56,21 @@ def main_questions(settings: Init) -> Questions:
     return Questions()
 
 
-def _ready_pairs(settings: Init) -> Questions:
-    from tutelage.data.formats import load_preferences
-    from tutelage.people.vote_import import pairs_to_judge
+def _ready(settings: Init) -> Questions:
+    from tutelage.data.formats import load_preferences, load_traces
+    from tutelage.people.vote_import import pairs_to_judge, steps_to_judge
 
-    loaded, gallery = load_preferences(settings.from_pairs, images=True), _gallery(settings, settings.from_pairs)
-    judged = pairs_to_judge(gallery.records(loaded), most=settings.limit)
-    notes = [loaded.describe(), *gallery.notes]
+    gallery = _gallery(settings, settings.from_traces or settings.from_pairs)
+    if settings.from_traces:
+        traces = load_traces(settings.from_traces)
+        described, judged = traces.describe(), steps_to_judge(traces.records, most=settings.limit)
+    else:
+        pairs = load_preferences(settings.from_pairs, images=True)
+        described, judged = pairs.describe(), pairs_to_judge(gallery.records(pairs), most=settings.limit)
+    notes = [described, *gallery.notes]
     if len(judged.items) == settings.limit:
-        notes.append(f"used: {counted(settings.limit, 'different pair')} (--limit)")
+        what = "different response" if settings.from_traces else "different pair"
+        notes.append(f"used: {counted(settings.limit, what)} (--limit)")
     if judged.identical:
         notes.append(f"omitted: {counted(judged.identical, 'pair')} of equal texts")
     items = tuple(replace(item, round=settings.round) for item in judged.items)
@@ -80,19 +84,6 @@ def _gallery(settings: Init, source: "str | Path") -> "Gallery":
     path = Path(source).expanduser()
     folder = settings.images or (path if path.is_dir() else path.parent if path.is_file() else None)
     return Gallery(str(source), folder)
-
-
-def _ready_traces(settings: Init) -> Questions:
-    from tutelage.data.formats import load_traces
-    from tutelage.people.vote_import import steps_to_judge
-
-    loaded = load_traces(settings.from_traces)
-    judged = steps_to_judge(loaded.records, most=settings.limit)
-    items = tuple(replace(item, round=settings.round) for item in judged.items)
-    notes = [loaded.describe()]
-    if len(judged.items) == settings.limit:
-        notes.append(f"used: {counted(settings.limit, 'different response')} (--limit)")
-    return Questions(judged.prompts, judged.completions, items, tuple(notes))
 
 
 def _sampled_before(settings: Init) -> Questions:

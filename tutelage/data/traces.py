@@ -8,6 +8,7 @@ split at its blank lines.
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 from tutelage.data.record_formats import DEMONSTRATIONS
 from tutelage.data.records import Demonstration, Message, Messages, RatedSteps, Step
@@ -21,9 +22,8 @@ _BLANK_LINES = re.compile(r"\n[^\S\n]*(?:\n[^\S\n]*)+")
 def split_trace(messages: Messages) -> tuple[Messages, tuple[Messages, ...]]:
     """The prompt and the steps of a conversation."""
     starts = [place for place, message in enumerate(messages) if message.role == "assistant"]
-    ends = [*starts[1:], len(messages)]
-    first = starts[0] if starts else len(messages)
-    return messages[:first], tuple(messages[start:end] for start, end in zip(starts, ends, strict=True))
+    bounds = [*starts, len(messages)]
+    return messages[: bounds[0]], tuple(messages[start:end] for start, end in pairwise(bounds))
 
 
 def split_text(text: str) -> tuple[str, ...]:

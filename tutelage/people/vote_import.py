@@ -147,11 +147,11 @@ def preview_import(store: Store, study_id: int, table: Table, mapping: VoteMappi
 
 def _example(read: VotesRead, vote: AnswerRecord, kind: Kind) -> ExampleVote:
     item = read.items[vote.item]
-    first, second = (read.completions[item.responses[side]].text for side in vote.sides)
+    first, *others = (read.completions[item.responses[side]].text for side in vote.sides)
     means = vote.answer.choice
     if kind.traits.sides:
         means = meaning_name({"left": "a", "right": "b"}.get(means, means), vote.answer.strength)
-    return ExampleVote(read.prompts[item.prompt].messages[-1].content, first, second, vote.rater, means)
+    return ExampleVote(read.prompts[item.prompt].messages[-1].content, first, next(iter(others), ""), vote.rater, means)
 
 
 def import_votes(

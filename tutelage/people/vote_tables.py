@@ -15,6 +15,7 @@ from tutelage.data.readers import RowPlace, TableRow
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
 from tutelage.data.row_values import Cells, Unusable
 from tutelage.data.tables import Table
+from tutelage.data.traces import split_text
 from tutelage.data.vote_rows import (
     CHOICES,
     cell_text,
@@ -45,7 +46,9 @@ def require_columns(table: Table, mapping: VoteMapping, kind: Kind) -> None:
     missing = {
         column: field
         for column, field in mapping.columns.items()
-        if column not in table.columns and (kind.traits.sides or field != "choice_column")
+        if column not in table.columns
+        and (kind.traits.sides or field != "choice_column")
+        and not (kind.traits.steps and field == "b")
     }
     if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & set(missing.values()):
         raise TutelageError(
@@ -111,7 +114,8 @@ def read_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen) -
     """Read the votes of a table without storing them.
 
     For kinds of questions other than pairs, columns as in an export's `votes.csv` (`Kind.cells`) replace the choice
-    column. Names and texts are the same by the rules of `data.vote_rows`.
+    column. Where steps are judged, the only response is in the column of the first, and its blank lines separate its
+    steps. Names and texts are the same by the rules of `data.vote_rows`.
 
     Raises:
         TutelageError: a column is missing.
@@ -151,14 +155,14 @@ def read_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen) -
 
 
 class _Ballot(NamedTuple):
-    """The cells of one vote: `texts` are the prompt and both responses. A prompt of several messages has its last one
-    in `texts`."""
+    """The cells of one vote: `texts` are the prompt and both responses, or the only one. A prompt of several messages
+    has its last one in `texts`."""
 
     where: str
     values: Mapping[str, object]
     rater: str
     word: str
-    texts: tuple[str, str, str]
+    texts: tuple[str, ...]
     messages: Messages = ()
 
 
@@ -192,7 +196,8 @@ class _VoteReader:
         messages = _conversation(values, names.prompt)
         parts = [messages[-1].content] if messages else [cell_text(values, name) for name in names.prompt]
         prompt = "\n\n".join(filter(None, parts))
-        texts = (prompt, cell_text(values, names.a), cell_text(values, names.b))
+        columns = (names.a,) if self.kind.traits.steps else (names.a, names.b)
+        texts = (prompt, *(cell_text(values, column) for column in columns))
         if not all(texts):
             raise Unusable(Sentence("the prompt or a response is missing"))
         for text in texts:
@@ -248,7 +253,7 @@ class _VoteReader:
             TutelageError: the content of an answer to another kind of question than pairs is invalid.
         """
         if not self.kind.traits.sides:
-            return self._content(ballot.values)
+            return self._content(ballot)
         word = self._choices.of[ballot.word]
         self.words[word] += 1
         known = self._known.get(ballot.word) or self._known.get(fold_choice(ballot.word))
@@ -258,23 +263,27 @@ class _VoteReader:
             return Answer({"a": "left", "b": "right"}.get(verdict, verdict), strength)
         raise Unusable(Sentence("the choice '%(word)s' is not known", word=word[:50]))
 
-    def _content(self, values: Mapping[str, object]) -> Answer:
+    def _content(self, ballot: _Ballot) -> Answer:
         """The answer of a row for kinds of questions other than pairs."""
-        cells = Cells(values)
-        meaning = self.kind.read(cells, self.screen)
+        cells, screen = Cells(ballot.values), self.screen
+        if self.kind.traits.steps:
+            screen = replace(screen, places=1, steps=len(split_text(self._texts.of[ballot.texts[1]])))
+        meaning = self.kind.read(cells, screen)
         self.content_columns |= cells.read_columns
         if meaning is None:
             raise Unusable(Sentence("columns of its kind are missing"))
         if meaning.content:
-            self.kind.check(meaning, self.screen)
+            self.kind.check(meaning, screen)
         return meaning
 
     def _record(self, ballot: _Ballot, meaning: Answer, created: int) -> AnswerRecord | None:
         request, *texts = (self._texts.of[text] for text in ballot.texts)
         prompt = prompt_of(ballot.messages or user(request))
         models = [cell_text(ballot.values, name or "") for name in (self.mapping.model_a, self.mapping.model_b)]
-        both = [completion_of(prompt, text, model) for text, model in zip(texts, models, strict=True)]
-        if both[0].id == both[1].id:
+        both = [completion_of(prompt, text, model) for text, model in zip(texts, models, strict=False)]
+        if self.kind.traits.steps:
+            both = [replace(each, steps=split_text(each.text)) for each in both]
+        if len(both) > 1 and both[0].id == both[1].id:
             self.leave_out(IDENTICAL, ballot.where)
             return None
         item = item_of(prompt, [completion.id for completion in both], "imported")
@@ -354,10 +363,10 @@ def completion_of(prompt: Prompt, text: str, sampler: str) -> CompletionRecord:
 
 
 def item_of(prompt: Prompt, responses: Sequence[str], origin: str) -> Item:
-    """A pair as an item. Its canonical order is that of the response ids, which are hashes and thus effectively
-    random."""
-    a, b = sorted(responses)
-    return Item(stable_id(prompt.id, a, b), prompt.id, (a, b), origin)
+    """A pair, or a single response, as an item. The canonical order of a pair is that of the response ids, which are
+    hashes and thus effectively random."""
+    ordered = tuple(sorted(responses))
+    return Item(stable_id(prompt.id, *ordered), prompt.id, ordered, origin)
 
 
 def _with(places: tuple[str, ...], where: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from tutelage.people import (
     add_items,
     add_rater,
     create_study,
+    list_votes,
     next_assignment,
     submit,
 )
@@ -26,11 +27,14 @@ from tutelage.people.answers import Canonical
 from tutelage.people.export import export_study
 from tutelage.people.kinds.kind import PairVerdict, ResponseValues, Screen, Statement
 from tutelage.people.kinds.steps import STEPS, first_wrong, judged, labels_until
+from tutelage.people.programs.new_rows import request_table
 from tutelage.people.restoration import import_export
 from tutelage.people.simulated_raters import ReliableRater
 from tutelage.people.statistics.cache import Keeper
 from tutelage.people.store.studies import Presentation
 from tutelage.people.training_data import label_study
+from tutelage.people.vote_import import import_votes
+from tutelage.people.vote_mapping import VoteMapping
 
 FIRST, EACH = Screen(1, 2, steps=4), Screen(1, 3, steps=4)
 
@@ -208,6 +212,20 @@ def test_steps_after_the_first_wrong_one_are_not_labelled_and_an_export_restores
         assert [row.question.completions[0].steps for row in again.steps] == [
             row.question.completions[0].steps for row in labelled.steps
         ]
+
+
+def test_votes_of_a_table_say_the_first_wrong_step_of_a_text(tmp_path: Path) -> None:
+    text = "Two and two is four.\n\nTwice that is nine.\n\nSo nine."
+    rows = [("ann", "2"), ("ben", "0"), ("cat", "4"), ("dan", "late")]
+    lines = [{"prompt": "2 + 2, doubled?", "a": text, "rater": name, "first_wrong": said} for name, said in rows]
+    table = request_table(lines)
+    with closing(opened(tmp_path / "study.sqlite", Clock())) as store:
+        study = create_study(store, "texts", kind="steps")
+        mapping = VoteMapping(prompt=("prompt",), a="a", b="b", rater="rater", partial=True)
+        report = import_votes(store, study.id, table, mapping)
+        votes = {vote.rater: vote.content["labels"] for vote in list_votes(store, study.id)}
+        assert votes == {"ann": [1, -1, None], "ben": [1, 1, 1]}
+        assert sum(dropped.count for dropped in report.dropped) == 2
 
 
 def test_a_response_without_steps_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Traces as HTML: cards of calls and results, and hostile texts that stay texts."""
+
+import json
+
+import pytest
+
+from tutelage.data.records import Message, ToolCall, user
+from tutelage.people.web.traces import is_error, messages_data, step_html, steps_data
+
+HOSTILE = '<script>alert("x")</script>\u202e'
+
+
+@pytest.mark.parametrize(
+    ("content", "failed"),
+    [
+        ("error: no such page", True),
+        ("  Error: 3", True),
+        ("Traceback (most recent call last):\n  ...", True),
+        ('{"error": "late"}', True),
+        ('{"error": null, "rows": 3}', False),
+        ("The error of the mean is 3.", False),
+        ("errors: none", False),
+        ("{", False),
+        ("", False),
+    ],
+)
+def test_a_result_that_says_it_failed_is_an_error(content: str, failed: bool) -> None:
+    assert is_error(content) is failed
+    assert ('class="card result error"' in step_html((Message("tool", content),), "en")) is failed
+
+
+def test_every_text_of_a_message_is_escaped() -> None:
+    call = ToolCall(HOSTILE, json.dumps({HOSTILE: HOSTILE, "more": [HOSTILE]}), HOSTILE)
+    schema = json.dumps({"function": {"name": HOSTILE, "description": HOSTILE}})
+    message = Message("assistant", HOSTILE, HOSTILE, (call,), tools=(schema,))
+    html = step_html((message, Message("tool", HOSTILE, name=HOSTILE), Message("user", HOSTILE)), "en")
+    assert "<script" not in html
+    assert "\u202e" not in html
+    assert html.count("U+202E") == 11
+
+
+def test_arguments_are_read_exactly_and_a_result_has_the_name_of_its_call() -> None:
+    call = ToolCall("add", '{"large": 12345678901234567890, "text": "a\\nb", "flag": true}', "c1")
+    html = step_html((Message("assistant", "", calls=(call,)), Message("tool", "4", call_id="c1")), "en")
+    assert all(part in html for part in (">12345678901234567890<", ">a\nb<", ">true<"))
+    assert html.count('<bdi class="tool">add</bdi>') == 2
+
+
+def test_a_long_result_is_folded_and_whole() -> None:
+    lines = [f"line {number}" for number in range(200)]
+    html = step_html((Message("tool", "\n".join(lines)),), "en")
+    assert html.count("<details") == 1
+    assert [line for line in lines if line not in html] == []
+    assert "<details" not in step_html((Message("tool", "\n".join(lines[:15])),), "en")
+
+
+def test_a_plain_message_is_its_text_and_a_step_is_also_there_as_it_was_written() -> None:
+    (plain,) = messages_data(user("Hello *you*"), "en")
+    assert plain == {"role": "user", "html": '<p dir="ltr">Hello <em>you</em></p>\n', "text": "Hello *you*"}
+    texts = [step["text"] for step in steps_data(("*one*", (Message("assistant", "two"),)), "en")]
+    assert texts == ["*one*", "two"]
