@@ -21,6 +21,7 @@ from tutelage.people import (
     create_study,
     list_votes,
     next_assignment,
+    set_overlap,
     submit,
 )
 from tutelage.people.answers import Canonical
@@ -31,6 +32,7 @@ from tutelage.people.programs.new_rows import request_table
 from tutelage.people.restoration import import_export
 from tutelage.people.simulated_raters import ReliableRater
 from tutelage.people.statistics.cache import Keeper
+from tutelage.people.store.rater_erasure import forget
 from tutelage.people.store.studies import Presentation
 from tutelage.people.training_data import label_study
 from tutelage.people.vote_import import import_votes
@@ -212,6 +214,26 @@ def test_steps_after_the_first_wrong_one_are_not_labelled_and_an_export_restores
         assert [row.question.completions[0].steps for row in again.steps] == [
             row.question.completions[0].steps for row in labelled.steps
         ]
+
+
+def test_reasons_for_steps_are_redacted_and_erased_like_other_texts(tmp_path: Path) -> None:
+    secret = "ann@example.org knows"
+    with closing(opened(tmp_path / "study.sqlite", Clock())) as store:
+        study, _ = voted_study(store, 1)
+        set_overlap(store, study.id, 4, ["i0"])
+        rater = add_rater(store, study.id, "ann")
+        question = next_assignment(store, rater.id)
+        assert question is not None
+        steps = len(question.steps[0])
+        submit(store, question.id, judged(labels_until(1, steps), {1: secret}))
+        export_study(store, study.id, tmp_path / "export", redact=True)
+        assert "ann@example.org" not in "".join(file.read_text() for file in (tmp_path / "export").iterdir())
+        vote = next(vote for vote in list_votes(store, study.id) if vote.rater == "ann")
+        assert vote.content["reasons"] == {"1": secret}
+        forget(store, rater.id)
+        kept = next(each for each in list_votes(store, study.id) if each.id == vote.id)
+        assert kept.content == {"labels": labels_until(1, steps), "reasons": {"1": ""}}
+        assert secret not in str(kept.displayed)
 
 
 def test_votes_of_a_table_say_the_first_wrong_step_of_a_text(tmp_path: Path) -> None:
