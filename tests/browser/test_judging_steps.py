@@ -96,6 +96,20 @@ def test_a_label_for_each_step_and_a_reload_keeps_them(site: Site, visit: Visit)
     assert labels(site, study) == [[-1, 0, 1, 1]]
 
 
+def test_practice_says_which_step_was_the_first_wrong_one(site: Site, visit: Visit) -> None:
+    study = study_of(site, traces=1)
+    practice = Item("practice", "p0", ("p0r0",), pool="training", gold="2", explanation="There is *no* such page.")
+    add_items(site.store, study.id, [], [], [practice])
+    page = visit()
+    site.sign_in(page, study, training=True)
+    open_rating(page, site)
+    press(page, "2 2 1 Enter")
+    expect(page.locator("#lesson-title")).to_contain_text("step 2")
+    expect(page.locator("#lesson-text")).to_contain_text("There is no such page.")
+    expect(page.locator(".trace-step").nth(1)).to_contain_text("our choice")
+    assert faults(page) == []
+
+
 def test_hostile_texts_of_models_and_tools_stay_text(site: Site, visit: Visit) -> None:
     study = study_of(site)
     page = visit()
