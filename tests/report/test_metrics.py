@@ -74,6 +74,7 @@ def written(tiny_model, tiny_runs, tmp_path_factory):
         names = {name for step in loops(tiny_model("llama")) for name in step.metrics}
         episodes = EpisodeWorld(policy_of(tiny_model("qwen3")), recipe_of(), paid, steps=1)
         names |= {name for step in episodes.train() for name in step.metrics}
+        names |= episodes.generator.environment.metrics().keys()
         names |= Environment(paid, load_tools(["calculator"])).metrics().keys()
         names |= {name for row in rounds(tiny_model("llama"), tmp_path_factory.mktemp("rounds")) for name in row}
     for run in ("sft", "reward", "dpo"):
