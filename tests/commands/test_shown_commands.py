@@ -35,6 +35,7 @@ ELSEWHERE = (
     Elsewhere(
         "collect (init|judge) runs/criteria .*", "commands/collect/test_judge.py", "it needs rubrics and an endpoint"
     ),
+    Elsewhere("judge align .*", "commands/judge/test_run.py", "it asks an endpoint"),
     Elsewhere("collect webhook .*--test.*", "commands/collect/test_connections.py", "it calls an address"),
     Elsewhere("serve .*", "rollout/serving/test_policy_server.py", "it serves until it is stopped"),
     Elsewhere("chat --model smollm2", "models/test_gguf_reader.py", "it needs a package of 93 MB"),

@@ -132,7 +132,7 @@ def test_a_study_that_cannot_tell_is_refused(study: Path, tmp_path: Path) -> Non
     few = open_store(tmp_path / "few.sqlite")
     create_study(few, "few")
     few.close()
-    with pytest.raises(TutelageError, match=r"few.sqlite' has 0 pairs .* against 10 or more\. Let raters continue"):
+    with pytest.raises(TutelageError, match=r"few.sqlite' has 0 pairs .* measured on 10 or more\. Let raters continue"):
         trusted(kind, tmp_path / "few.sqlite", tmp_path / "run")
     simulated = open_store(tmp_path / "simulated.sqlite")
     fill(simulated, kind="simulated")

@@ -270,6 +270,12 @@ COMMANDS = (
         result="RatersResult",
     ),
     Command(
+        name="judge",
+        group="Human feedback",
+        help="the prompt of a judge, aligned with people's votes",
+        examples=("align runs/study --judge judge.toml --out runs/judge",),
+    ),
+    Command(
         name="iterate",
         group="Human feedback",
         help="the next round of a study, for the policy trained on the last one",

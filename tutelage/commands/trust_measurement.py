@@ -1,20 +1,21 @@
 """Measurement of a reward against the votes of a study: its agreement with people, and the scale of its scores."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.runs import remark
 from tutelage.commands.study import study_address
-from tutelage.commands.study_data import EmptyStudyError, StudySnapshot, read_study
+from tutelage.commands.study_data import EmptyStudyError, PairVotes, read_study
 from tutelage.data.records import VOTED, Preference, Prompt, prompt_id, stable_id, turn_text
 from tutelage.people import Selection
 from tutelage.rewards.composite import MeasuredReward
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Completions, Reward, made_of, reward_name
 from tutelage.rewards.scores import scores_of
-from tutelage.stats.intervals import Interval, share_text
+from tutelage.stats.intervals import Interval, points_text, share_text
 from tutelage.stats.reward_quality import JudgedPair, Trust, measure_trust, position_bias
 
 MOST = 500
@@ -31,41 +32,69 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
     is insufficient.
     """
     parts = MeasuredReward.of(reward)
-    address = study_address(data)
-    if address is None:
-        raise TutelageError(f"--trust needs a study: {data!r} is neither a database nor a folder of one.")
-    try:
-        study = read_study(address, name, Selection(), rows=VOTED, held_out=0.0, seed=0, run=run)
-    except EmptyStudyError as error:
-        raise TutelageError(_too_few(name or data, 0)) from error
-    pairs = _pairs(study)
-    result = measure_trust(_judged(parts.measured, pairs, study))
-    for line in (*_described(result, parts), *_leanings(reward, pairs)):
+    study = voted_study(data, name, run, without=_aligned_on(reward))
+    result = measure_trust(judged_pairs(parts.measured, study.pairs, study))
+    for line in (*_described(result, parts), *_leanings(reward, study.pairs)):
         remark(line)
     _refuse(result, str(study.record["study"]), anyway)
     return _record(result, study)
 
 
-def _pairs(study: StudySnapshot) -> list[Preference]:
-    """Return up to MOST pairs of the study with votes, selected by a hash of their content."""
+@dataclass(frozen=True)
+class JudgedStudy:
+    """Pairs of a study that people voted on, their votes, and the record of the study."""
+
+    pairs: tuple[Preference, ...]
+    votes: Mapping[Preference, PairVotes]
+    record: Mapping[str, object]
+
+
+def voted_study(
+    data: str, name: str, run: Path, *, most: int = MOST, least: int = LEAST, without: Collection[str] = ()
+) -> JudgedStudy:
+    """Read up to `most` pairs of a study that people voted on, selected by a hash of their content, except those of the
+    prompts with the ids `without`.
+
+    Raises TutelageError if there is no such study, or it has fewer than `least` of these pairs.
+    """
+    address = study_address(data)
+    if address is None:
+        raise TutelageError(f"{data!r} is no study: it is neither a database nor a folder of one.")
+    try:
+        study = read_study(address, name, Selection(), rows=VOTED, held_out=0.0, seed=0, run=run)
+    except EmptyStudyError as error:
+        raise TutelageError(_too_few(name or data, 0, least)) from error
     voted = [pair for pair, votes in study.votes.items() if votes.for_chosen + votes.for_rejected]
-    if len(voted) < LEAST:
-        raise TutelageError(_too_few(str(study.record["study"]), len(voted)))
-    return sorted(voted, key=lambda pair: stable_id(prompt_id(pair.messages), *_texts(pair)))[:MOST]
+    used = [pair for pair in voted if prompt_id(pair.messages) not in without]
+    if len(voted) > len(used):
+        remark(
+            f"{counted(len(voted) - len(used), 'pair')} left out: the judge was chosen by the votes on their prompts "
+            "(aligned_on in its file)"
+        )
+    if len(used) < least:
+        raise TutelageError(_too_few(str(study.record["study"]), len(used), least))
+    pairs = sorted(used, key=lambda pair: stable_id(prompt_id(pair.messages), *_texts(pair)))[:most]
+    return JudgedStudy(tuple(pairs), study.votes, study.record)
+
+
+def _aligned_on(reward: Reward) -> frozenset[str]:
+    """Return the ids of the prompts whose votes chose a judge in the reward."""
+    return frozenset().union(*(getattr(part, "aligned_on", frozenset()) for part in made_of(reward)))
 
 
 def _texts(pair: Preference) -> tuple[str, str]:
     return turn_text(pair.chosen), turn_text(pair.rejected)
 
 
-def _too_few(study: str, pairs: int) -> str:
+def _too_few(study: str, pairs: int, least: int) -> str:
     return (
         f"'{study}' has {counted(pairs, 'pair')} that people's votes decide (models and simulated raters do not "
-        f"count); a reward is checked against {LEAST} or more. Let raters continue, or omit --trust."
+        f"count); a reward is measured on {least} or more. Let raters continue, or do without the measurement."
     )
 
 
-def _judged(reward: Reward, pairs: Sequence[Preference], study: StudySnapshot) -> list[JudgedPair]:
+def judged_pairs(reward: Reward, pairs: Sequence[Preference], study: JudgedStudy) -> list[JudgedPair]:
+    """Scores of a reward on pairs of a study, beside the votes."""
     prompts = [Prompt(f"pair {number}", pair.messages) for number, pair in enumerate(pairs, 1) for _ in range(2)]
     answers = [answer for pair in pairs for answer in _texts(pair)]
     scores = scores_of(reward, Completions(prompts, answers)).tolist()
@@ -102,7 +131,7 @@ def _described(trust: Trust, parts: MeasuredReward) -> list[str]:
     share = f"{share_text(trust.agreement)} of {counted(trust.votes, 'vote')} on {counted(trust.pairs, 'pair')}"
     lines = [f"{names}: agrees with {share}; two raters agree with {share_text(trust.raters)} of each other's"]
     if trust.length.value is not None:
-        lines.append(f"{names}: prefers the longer answer {_signed(trust.length)} more often than the raters do")
+        lines.append(f"{names}: prefers the longer answer {points_text(trust.length)} more often than the raters do")
     if trust.weight > 0:
         lines.append(
             f"{names}: its scores are multiplied by {trust.weight:.3g}, so that a difference of 1 is a log-odds of 1 "
@@ -121,22 +150,25 @@ def _leanings(reward: Reward, pairs: Sequence[Preference]) -> list[str]:
 
 
 def _leaning(judge: PairwiseJudgeReward, pairs: Sequence[Preference]) -> str:
-    both = [judge.opinions(pair.messages, *_texts(pair)) for pair in pairs]
-    verdicts = [(each.shown.preferred, each.turned.preferred) for each in both]
-    first, turned = position_bias(verdicts, [str(pair.messages) for pair in pairs])
+    first, turned = _position(judge, pairs)
     return (
         f"{reward_name(judge)}: prefers the answer shown first in {share_text(first)} (50 % is fair); {turned:.0%} of "
         "its verdicts turn with the order and count as draws"
     )
 
 
-def _signed(interval: Interval) -> str:
-    assert interval.value is not None
-    bounds = "" if interval.low is None else f" ({100 * interval.low:+.0f} to {100 * (interval.high or 0):+.0f})"
-    return f"{100 * interval.value:+.0f} points{bounds}"
+def position_leaning(reward: Reward, pairs: Sequence[Preference]) -> Interval | None:
+    """How often a pairwise judge prefers the response shown first; None for another reward."""
+    return _position(reward, pairs)[0] if isinstance(reward, PairwiseJudgeReward) else None
 
 
-def _record(trust: Trust, study: StudySnapshot) -> dict[str, object]:
+def _position(judge: PairwiseJudgeReward, pairs: Sequence[Preference]) -> tuple[Interval, float]:
+    both = [judge.opinions(pair.messages, *_texts(pair)) for pair in pairs]
+    verdicts = [(each.shown.preferred, each.turned.preferred) for each in both]
+    return position_bias(verdicts, [str(pair.messages) for pair in pairs])
+
+
+def _record(trust: Trust, study: JudgedStudy) -> dict[str, object]:
     measures = {name: getattr(trust, name) for name in ("agreement", "raters", "length")}
     intervals = {name: [each.value, each.low, each.high] for name, each in measures.items()}
     weight = trust.weight if trust.weight > 0 else 1.0

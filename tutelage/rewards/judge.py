@@ -107,6 +107,8 @@ class JudgeReward:
     lowest: float = 1.0
     highest: float = 10.0
     at_once: int = AT_ONCE
+    aligned_on: frozenset[str] = frozenset()
+    """Ids of the prompts whose votes chose this judge (`commands.judge`)."""
 
     def __post_init__(self) -> None:
         require_parts(self.template, "conversation", "response")
@@ -162,6 +164,8 @@ class PairwiseJudgeReward:
     compare: Compare
     schedule: Schedule = round_robin
     at_once: int = AT_ONCE
+    aligned_on: frozenset[str] = frozenset()
+    """As in `JudgeReward`."""
 
     @property
     def endpoint(self) -> PaidEndpoint | None:
@@ -233,7 +237,7 @@ SCHEDULES: Mapping[str, Schedule] = {"pairs": round_robin, "tournament": swiss}
 
 
 @dataclass(frozen=True)
-class JudgeSettings:
+class JudgeFile:
     """A language model that judges completions."""
 
     url: str
@@ -268,6 +272,8 @@ class JudgeSettings:
     """Price of a million output tokens."""
     budget: float = 0.0
     """Maximum total cost, including that of the replies in the file; 0 for no limit."""
+    aligned_on: tuple[str, ...] = ()
+    """Ids of the prompts whose votes chose this judge, written by `tutelage judge align`; --trust leaves them out."""
 
     def __post_init__(self) -> None:
         if self.by != "rubric" and not self.rubric.strip():
@@ -288,18 +294,26 @@ def judge_named(file: str) -> Reward:
     Raises TutelageError, with the file, for invalid settings.
     """
     try:
-        return _judge(config.load(JudgeSettings, file), Path(file).parent)
+        settings, folder = config.load(JudgeFile, file), Path(file).parent
+        return judge_of(settings, folder, endpoint_of(settings, folder))
     except TutelageError as error:
         raise TutelageError(str(error) if file in str(error) else f"{file}: {error}") from error
 
 
-def _judge(settings: JudgeSettings, folder: Path) -> Reward:
-    endpoint = PaidEndpoint(
+def endpoint_of(settings: JudgeFile, folder: Path) -> PaidEndpoint:
+    """Endpoint of a judge, with its replies and its budget."""
+    return PaidEndpoint(
         Endpoint(settings.url, settings.model, os.environ.get(KEY, ""), settings.timeout),
         settings.temperature,
         Prices(settings.price_read, settings.price_written, settings.budget),
         None if settings.replies is None else folder / settings.replies,
     )
+
+
+def judge_of(settings: JudgeFile, folder: Path, endpoint: PaidEndpoint) -> Reward:
+    """Judge of these settings behind an endpoint. Paths are relative to `folder`. Raises TutelageError for invalid
+    settings."""
+    aligned_on = frozenset(settings.aligned_on)
     if settings.by == "rating":
         return JudgeReward(
             endpoint,
@@ -309,16 +323,17 @@ def _judge(settings: JudgeSettings, folder: Path) -> Reward:
             settings.lowest,
             settings.highest,
             settings.at_once,
+            aligned_on,
         )
     if settings.by == "rubric":
         template = _template(settings, folder, CRITERION_TEMPLATE)
         return RubricReward(EndpointRubricJudge(endpoint, settings.rubric, template), settings.at_once)
     template = _template(settings, folder, PAIR_TEMPLATE)
     judge = EndpointPairJudge(endpoint, settings.question or EndpointPairJudge.question, settings.rubric, template)
-    return PairwiseJudgeReward(judge, SCHEDULES[settings.by], settings.at_once)
+    return PairwiseJudgeReward(judge, SCHEDULES[settings.by], settings.at_once, aligned_on)
 
 
-def _template(settings: JudgeSettings, folder: Path, usual: str) -> str:
+def _template(settings: JudgeFile, folder: Path, usual: str) -> str:
     if settings.template is None:
         return usual
     try:

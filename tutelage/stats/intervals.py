@@ -30,6 +30,14 @@ def share_text(interval: Interval) -> str:
     return f"{interval.value:.0%}{bounds}"
 
 
+def points_text(interval: Interval) -> str:
+    """A difference of shares with its interval in percentage points, for messages: +12 points (+3 to +21)."""
+    if interval.value is None:
+        return "an unknown number of points"
+    bounds = "" if interval.low is None else f" ({100 * interval.low:+.0f} to {100 * (interval.high or 0):+.0f})"
+    return f"{100 * interval.value:+.0f} points{bounds}"
+
+
 @dataclass(frozen=True)
 class Mean:
     """A mean of `n` values with its interval, and the two-sided p-value of a mean of 0. Interval and p are None for a

@@ -220,6 +220,28 @@ def measure_trust(pairs: Sequence[JudgedPair]) -> Trust:
     )
 
 
+def agreement_gain(before: Sequence[JudgedPair], after: Sequence[JudgedPair]) -> Interval:
+    """Difference in agreement with the votes of two rewards on the same pairs, after − before, paired; the interval
+    resamples prompts."""
+    gains = _agreeing(after) - _agreeing(before)  # in [-1, 1]
+    return _difference(gains, [pair.prompt for pair in before])
+
+
+def _agreeing(pairs: Sequence[JudgedPair]) -> Floats:
+    """Share of the votes on each pair for the side with the higher score; equal scores count half. [N]"""
+    first = np.array([pair.for_first for pair in pairs], float)
+    second = np.array([pair.for_second for pair in pairs], float)
+    ahead = (np.sign([pair.difference for pair in pairs]) + 1) / 2
+    return (ahead * first + (1 - ahead) * second) / (first + second)
+
+
+def _difference(values: Floats, cluster: ArrayLike) -> Interval:
+    """Mean of values in [-1, 1] with an interval, which is that of a share of (value + 1)/2."""
+    shifted = _mean((values + 1) / 2, cluster)
+    value, low, high = (None if x is None else 2 * x - 1 for x in (shifted.value, shifted.low, shifted.high))
+    return Interval(value, low, high)
+
+
 def _mean(values: Floats, cluster: ArrayLike) -> Interval:
     return ratio_interval(values, np.ones(len(values)), cluster)
 
@@ -228,10 +250,7 @@ def _length(ahead: Floats, share: Floats, longer: Floats, prompt: NDArray[np.str
     """Mean over pairs of unequal length of [the reward prefers the longer] − [the share of votes for the longer]."""
     unequal = longer != 0
     sign = np.sign(longer[unequal])
-    lean = (ahead[unequal] - share[unequal]) * sign  # in [-1, 1]
-    shifted = _mean((lean + 1) / 2, prompt[unequal])  # mapped to a share for the interval
-    value, low, high = (None if x is None else 2 * x - 1 for x in (shifted.value, shifted.low, shifted.high))
-    return Interval(value, low, high)
+    return _difference((ahead[unequal] - share[unequal]) * sign, prompt[unequal])
 
 
 def log_odds_weight(difference: Floats, first: Floats, second: Floats) -> float:
