@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tutelage.base.nouns import counted
 from tutelage.commands.judge.settings import Align, JudgeSettings
 
 
@@ -19,7 +20,7 @@ def main(settings: JudgeSettings) -> int:
         ("agrees with people", before.trust.agreement, after.trust.agreement),
         *([("prefers the first", before.first, after.first)] if before.first and after.first else []),
     ]
-    print(f"measured on {before.trust.pairs:,} pairs of prompts that the choice did not see:")
+    print(f"measured on {counted(before.trust.pairs, 'pair')} of prompts that the choice did not see:")
     for name, one, other in rows:
         print(f"  {name:<24}{share_text(one)} before, {share_text(other)} after")
     lengths = (before.trust.length, after.trust.length)
