@@ -2,6 +2,7 @@
 
 import json
 import random
+from copy import deepcopy
 from urllib.parse import quote
 
 import pytest
@@ -41,9 +42,9 @@ def mutated(body, chance):
             place = place[name]
             name = chance.choice(list(place))
         if isinstance(place.get(name), list) and place[name] and chance.random() < 0.5:
-            place[name] = [chance.choice(VALUES) if chance.random() < 0.5 else each for each in place[name]]
+            place[name] = [deepcopy(chance.choice(VALUES)) if chance.random() < 0.5 else each for each in place[name]]
         else:
-            place[name] = chance.choice(VALUES)
+            place[name] = deepcopy(chance.choice(VALUES))
     return json.dumps(body).encode()
 
 
