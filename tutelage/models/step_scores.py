@@ -12,7 +12,6 @@ from itertools import accumulate
 from typing import Any, cast
 
 import torch
-from torch import Tensor
 from torch.nn.functional import pad as pad_columns
 
 from tutelage.base.errors import TutelageError
@@ -118,9 +117,3 @@ def _fitting(contexts: Rows, longest: int | None) -> Rows:
             f"reads at most {longest:,}: lower --turns or --sampling.max-new-tokens, or use one with a longer context."
         )
     return contexts
-
-
-def per_step(values: Sequence[Sequence[float]], device: torch.device) -> Tensor:
-    """A value for each step of each completion, padded with 0. Float[B, S]"""
-    width = max(map(len, values))
-    return torch.tensor([[*row, *[0.0] * (width - len(row))] for row in values], device=device)

@@ -14,11 +14,12 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rows
+from tutelage.core.rows import spread
 from tutelage.data.chat_tokens import SpelledTokens, pad_token_id
 from tutelage.data.records import RatedSteps
 from tutelage.models.budget import Budget, token_values
 from tutelage.models.heads import ScalarModel
-from tutelage.models.step_scores import EncodedSteps, encode_steps, per_step, step_rows
+from tutelage.models.step_scores import EncodedSteps, encode_steps, step_rows
 from tutelage.train.supervised.batches import MOST_IN_MEMORY, READ_AT_ONCE, Cuts, EncodedWhenRead, Order
 from tutelage.train.supervised.job import Job
 
@@ -91,7 +92,7 @@ def labelled_rows(items: Sequence[LabelledSteps], pad: int, device: torch.device
     """Padded batch, in which every rated step has the same weight."""
     rows = step_rows([item.steps for item in items], pad, device)
     columns = {field.name: getattr(rows, field.name) for field in fields(rows)}
-    label = per_step([item.labels for item in items], device)
+    label = spread(torch.tensor([label for item in items for label in item.labels], device=device), rows.mask)
     return LabelledRows(**columns, label=label, weight=rows.mask / rows.mask.sum())
 
 
