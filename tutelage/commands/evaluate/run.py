@@ -243,7 +243,9 @@ def _side(
     rollout, texts = batch.rollout, list(batch.texts)
     scores = {key: _scores(key, reward, batch) for key, reward in rewards.items()}
     if rollout.outcome is not None:
-        scores["environment"] = _outcomes(rollout, rollout.outcome)
+        lost = rollout.outcome.isnan().tolist()
+        scores = {key: [None if gone else s for s, gone in zip(own, lost, strict=True)] for key, own in scores.items()}
+        scores |= {"environment": _outcomes(rollout, rollout.outcome)} if settings.environment else {}
     figures = {}
     for key, column in scores.items():
         values = [value for value in column if value is not None]

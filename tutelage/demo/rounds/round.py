@@ -9,7 +9,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -194,6 +194,16 @@ class Texts:
     """Words and punctuation marks of unrelated text."""
 
 
+def with_texts(stage: Stage, texts: Texts, write: Callable[[], object]) -> Stage:
+    """Stage that first writes the texts of the world."""
+
+    def run() -> object:
+        write()
+        return stage.run()
+
+    return replace(stage, settings=(texts, *stage.settings), run=run)
+
+
 class AnswerScale(Protocol):
     """Number and length of the judged completions of a round."""
 
@@ -262,16 +272,19 @@ class DemoRound:
             ),
             Stage("evaluate", "Evaluation", (self.evaluation,), lambda: evaluate(self.evaluation)),
         ]
-        return [self._with_texts(stages[0]), *stages[1:]]
+        return [with_texts(stages[0], self.texts, self.write), *stages[1:]]
 
-    def _with_texts(self, stage: Stage) -> Stage:
-        """Stage that first writes the texts of the world."""
-
-        def run() -> object:
-            self.write()
-            return stage.run()
-
-        return replace(stage, settings=(self.texts, *stage.settings), run=run)
+    def results(self) -> dict[str, Any]:
+        """Main results: those of the evaluation, and the accuracy of the reward model with its ceiling."""
+        out = self.place.folder
+        judged, fitted = (json.loads((out / name / "summary.json").read_text()) for name in ("judge", "reward"))
+        return evaluated(out / "evaluate") | {
+            "reward_model": {
+                "accuracy": fitted["accuracy"],
+                "accuracy_interval": fitted["accuracy_interval"],
+                "ceiling": judged["ceiling"],
+            }
+        }
 
     def _sample(self) -> None:
         """Sample completions, under a name of the model that does not depend on the folder, because it determines
@@ -295,53 +308,45 @@ class DemoRound:
         hold_study(place.folder / "judge", questions, raters, gold, self.judging, quiet=place.quiet)
 
 
-def run_round(round_: DemoRound) -> dict[str, Any]:
+class Round(Protocol):
+    """Stages of a world in one place, and the main results in the summaries of its finished stages."""
+
+    @property
+    def place(self) -> RoundPlace: ...
+    @property
+    def story(self) -> Story: ...
+    def stages(self) -> list[Stage]: ...
+    def results(self) -> dict[str, Any]: ...
+
+
+def run_round(round_: Round) -> dict[str, Any]:
     """Run unfinished stages of a round, and write summary.json. Returns its content."""
     out = round_.place.folder
     story = replace(round_.story, command=f"{round_.story.command} {round_.place.flags()}")
-    summary = summarise(out, run_stages(out, story, round_.stages()))
+    seconds = run_stages(out, story, round_.stages())
+    known = json.loads((out / "summary.json").read_text()) if (out / "summary.json").is_file() else {}
+    summary = round_.results() | {
+        "seconds": seconds | {"total": sum(seconds.values())},
+        "peak_rss_mb": max(peak_memory_mb(), known.get("peak_rss_mb", 0.0)),
+    }
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return summary
 
 
-def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Main results of the round, from the summaries of its stages: of the model before reinforcement learning
-    (`sft`, or the chat model), of the resulting policy, and of the reward model."""
-    evaluation, judged, fitted = (
-        json.loads((out / name / "summary.json").read_text()) for name in ("evaluate", "judge", "reward")
-    )
-    before, after, won = evaluation["against"], evaluation["model"], evaluation["win_rate"]
-    known = json.loads((out / "summary.json").read_text()) if (out / "summary.json").is_file() else {}
+FIGURES = {
+    "gold_mean": "gold_mean", "gold_std": "gold_std", "score_mean": "score_mean", "kl": "kl_per_sequence",
+    "length/mean": "length", "ended": "ended", "turns/mean": "turns", "text_perplexity": "text_perplexity",
+}  # fmt: skip
+"""Figures of an evaluation with their names in the summary of a round."""
+
+
+def evaluated(folder: Path) -> dict[str, Any]:
+    """Results of an evaluation in a folder: of the model before reinforcement learning (`sft`, or the chat model), and
+    of the resulting policy."""
+    evaluation = json.loads((folder / "summary.json").read_text())
+    won = {key: evaluation["win_rate"]["gold"][key] for key in ("win_rate", "win_rate_ci")}
+    sides = {"sft": (evaluation["against"], {}), "policy": (evaluation["model"], won)}
     return {
-        "sft": {
-            "gold_mean": before["gold_mean"],
-            "gold_std": before["gold_std"],
-            "score_mean": before["score_mean"],
-            "length": before["length/mean"],
-            "ended": before["ended"],
-        }
-        | _on_texts(before),
-        "policy": {
-            "gold_mean": after["gold_mean"],
-            "gold_std": after["gold_std"],
-            "score_mean": after["score_mean"],
-            "win_rate": won["gold"]["win_rate"],
-            "win_rate_ci": won["gold"]["win_rate_ci"],
-            "kl_per_sequence": after["kl"],
-            "length": after["length/mean"],
-            "ended": after["ended"],
-        }
-        | _on_texts(after),
-        "reward_model": {
-            "accuracy": fitted["accuracy"],
-            "accuracy_interval": fitted["accuracy_interval"],
-            "ceiling": judged["ceiling"],
-        },
-        "seconds": dict(seconds) | {"total": sum(seconds.values())},
-        "peak_rss_mb": max(peak_memory_mb(), known.get("peak_rss_mb", 0.0)),
+        name: {FIGURES[key]: value for key, value in figures.items() if key in FIGURES} | more
+        for name, (figures, more) in sides.items()
     }
-
-
-def _on_texts(figures: Mapping[str, float]) -> dict[str, float]:
-    """Perplexity on neutral text, if a world measures it."""
-    return {name: value for name, value in figures.items() if name == "text_perplexity"}

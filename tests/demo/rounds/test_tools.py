@@ -1,0 +1,92 @@
+"""The round of a policy with tools, in seconds: a smaller model that learns less."""
+
+import json
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from remarks import collected
+
+from tutelage.base.config import Shape
+from tutelage.base.errors import TutelageError
+from tutelage.commands.line import main
+from tutelage.data.formats import load_prompts
+from tutelage.demo.rounds import tools
+from tutelage.demo.rounds.round import RoundPlace, run_round
+from tutelage.demo.rounds.tools import ToolsRound, ToolsScale
+
+SMALL = ToolsScale(
+    shape=Shape(vocabulary=380, hidden=16, layers=1, heads=2, context=192),
+    demonstrations=60,
+    sft_epochs=1.0,
+    steps=1,
+    batch=4,
+    seeds=2,
+    test_episodes=1,
+)
+STAGES = ["sft", "improve", "seeds", "evaluate"]
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a finished round, and what it printed."""
+    out, printed = tmp_path_factory.mktemp("tools") / "round", StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tools, "ToolsScale", lambda: SMALL)
+        with redirect_stdout(printed):
+            assert main(["demo", "--world", "tools", "--out", str(out)]) == 0
+    return out, printed.getvalue()
+
+
+def test_the_stages_are_done_and_reported(finished: tuple[Path, str]) -> None:
+    out, printed = finished
+    told = read(out / "round.json")
+    assert [(stage["name"], stage["status"]) for stage in told["stages"]] == [(name, "done") for name in STAGES]
+    assert told["command"] == "tutelage demo --world tools --seed 0"
+    assert tools.STORY.title in (out / "report.html").read_text(encoding="utf-8")
+    for expected in ("turns of an episode", "over the seeds", "tutelage docs agents"):
+        assert expected in printed
+    assert "collect init" not in printed
+
+
+def test_the_figures_are_those_of_the_episodes(finished: tuple[Path, str]) -> None:
+    """A question is solved if the last turn is its solution, which the world knows."""
+    out, _ = finished
+    summary = read(out / "summary.json")
+    rows = [json.loads(line) for line in (out / "evaluate" / "answers.jsonl").read_text().splitlines()]
+    asked = load_prompts(out / "data" / "prompts_held_out.jsonl").records
+    solutions = {prompt.messages[-1].content: prompt.data["solution"] for prompt in asked}
+    for side, name in (("before", "sft"), ("after", "policy")):
+        solved = [row[side].rpartition("assistant: ")[2] == solutions[row["prompt"]] for row in rows]
+        assert summary[name]["gold_mean"] == pytest.approx(sum(solved) / len(rows))
+        assert 1 <= summary[name]["turns"] <= tools.TURNS
+    assert list(read(out / "evaluate" / "summary.json")["win_rate"]) == ["gold"]
+    reward = summary["rewards"]["outcome"]
+    assert reward["interval"][0] <= reward["mean"] <= reward["interval"][1]
+
+
+def test_held_out_questions_have_other_prices(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    lists = [(out / "data" / f"prices_{split}.jsonl").read_text() for split in ("train", "held_out")]
+    assert lists[0] != lists[1]
+    for stage, split in (("improve", "train"), ("evaluate", "held_out")):
+        assert f"prices_{split}.jsonl" in (out / stage / "config.json").read_text()
+
+
+def test_a_second_run_trains_nothing_and_another_scale_is_refused(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    place, told = RoundPlace(out, 0, quiet=False), list[str]()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    with collected(told):
+        run_round(ToolsRound(place=place, scale=SMALL))
+    assert sum("done already" in line for line in told) == len(STAGES)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == before
+    with pytest.raises(TutelageError, match="stage 'improve' was made with other settings"):
+        run_round(ToolsRound(place=place, scale=replace(SMALL, steps=2)))

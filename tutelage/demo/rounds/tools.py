@@ -1,0 +1,206 @@
+"""Demonstration of a policy that acts: a small model learns to look things up and to compute with its tools.
+
+SFT → policy optimisation → further seeds → evaluation, as settings of the workflows.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tutelage.base import config
+from tutelage.commands.evaluate.run import evaluate
+from tutelage.commands.evaluate.settings import EvaluateSettings
+from tutelage.commands.improve.run import prepare_improve
+from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.sft.run import prepare_sft
+from tutelage.commands.sft.settings import SftSettings
+from tutelage.commands.terminal import complete
+from tutelage.data.record_files import to_row, write_jsonl
+from tutelage.data.records import Messages, Split, message_row
+from tutelage.data.worlds import Market
+from tutelage.demo.rounds.round import RoundPlace, Stage, Story, Texts, evaluated, with_texts
+from tutelage.models.fresh import save_fresh
+from tutelage.stats.intervals import mean_interval
+
+STORY = Story(
+    title="Teaching a small model to use its tools",
+    about=(
+        "A language model of 180,000 parameters, made from nothing, answers questions about prices. What it cannot know"
+        " it has to look up, and what it cannot compute it has to ask; but three in four demonstrations, from which it"
+        " learns first, guess at some step."
+    ),
+    command="tutelage demo --world tools",
+)
+TOOLS = ("calculator", "search")
+TURNS = 6
+"""Turns of an episode at most; the longest questions need four."""
+SOLVED = "rule:exact(column=solution)"
+MARKS = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "[TOOL_CALLS]", "[ARGS]")
+TEMPLATE = (
+    "{% if tools %}<|system|>{% for tool in tools %}{{ tool.function.name }} {% endfor %}{% endif %}"
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}[TOOL_CALLS]{{ call.function.name }}[ARGS]"
+    "{{ call.function.arguments | tojson }}{% endfor %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""Chat template, which writes calls as Mistral's do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolsScale:
+    """Size of the round."""
+
+    shape: config.Shape = field(
+        default_factory=lambda: config.Shape(vocabulary=400, hidden=64, layers=3, heads=4, context=192)
+    )
+    demonstrations: int = 2000
+    sft_epochs: float = 4.0
+    steps: int = 20
+    batch: int = 32
+    """Questions of a step, each with the recipe's number of episodes."""
+    seeds: int = 3
+    """Runs of reinforcement learning, with seeds of their own."""
+    turn_tokens: int = 24
+    """Maximum length of a turn in tokens."""
+    test_episodes: int = 2
+    """Episodes of each held-out question."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolsRound:
+    """Stages of this world in one place."""
+
+    place: RoundPlace
+    scale: ToolsScale
+    story: Story = STORY
+
+    @property
+    def texts(self) -> Texts:
+        """Amounts of the texts, and their seed."""
+        return Texts(demonstrations=self.scale.demonstrations, seed=self.place.seed)
+
+    def stages(self) -> list[Stage]:
+        """All stages, in order."""
+        tuning, evaluation, runs, quiet = self._sft(), self._evaluate("improve"), self._runs(), self.place.quiet
+        improving, *others = [settings for own in runs.values() for settings in own]
+        stages = [
+            Stage("sft", "Supervised fine-tuning", (tuning,), lambda: complete(prepare_sft(tuning), quiet=quiet)),
+            Stage("improve", "RLOO", (improving,), lambda: complete(prepare_improve(improving), quiet=quiet)),
+            Stage("seeds", "Further seeds", tuple(others), lambda: self._compare(runs)),
+            Stage("evaluate", "Evaluation", (evaluation,), lambda: evaluate(evaluation)),
+        ]
+        return [with_texts(stages[0], self.texts, self._write), *stages[1:]]
+
+    def results(self) -> dict[str, Any]:
+        """Main results: those of the evaluation, and of all seeds."""
+        out = self.place.folder
+        seeds = json.loads((out / "seeds" / "summary.json").read_text(encoding="utf-8"))
+        return evaluated(out / "evaluate") | {"rewards": seeds["rewards"]}
+
+    def _write(self) -> None:
+        """Write demonstrations, questions and price lists, and the model with random weights."""
+        place, market = self.place, Market(self.place.seed)
+        shown = market.demonstrations(self.scale.demonstrations)
+        offered = [{"type": "function", "function": {"name": name}} for name in TOOLS]
+        rows = ({"messages": list(map(message_row, one)), "tools": offered} for one in shown)
+        write_jsonl(place.data("demonstrations.jsonl"), rows)
+        splits: tuple[Split, Split] = ("train", "held_out")
+        for split in splits:
+            write_jsonl(place.data(f"prompts_{split}.jsonl"), map(to_row, market.prompts(split)))
+            write_jsonl(place.data(f"prices_{split}.jsonl"), market.price_list(split))
+        texts, folder = list(map(_text, shown)), Path(place.data("model"))
+        save_fresh(texts, self.scale.shape, folder, place.seed, template=TEMPLATE, marks=MARKS)
+
+    def _tools(self, split: Split) -> dict[str, Any]:
+        """Settings of episodes with the prices of a split."""
+        return {"tools": ("calculator", f"search:{self.place.data(f'prices_{split}.jsonl')}"), "turns": TURNS}
+
+    @property
+    def _sampling(self) -> config.Sampling:
+        return config.Sampling(temperature=0.7, max_new_tokens=self.scale.turn_tokens)
+
+    def _sft(self) -> SftSettings:
+        return SftSettings(
+            **self.place.run("sft"),
+            model=self.place.model_at(self.place.data("model")),
+            data=self.place.data("demonstrations.jsonl"),
+            answers="every",
+            epochs=self.scale.sft_epochs,
+            batch_size=32,
+            optimiser=config.Optimiser(lr=4e-3, warmup=0.03, schedule="cosine"),
+            evaluate_every=100,
+            samples=0,
+            rouge=0,
+        )
+
+    def _runs(self) -> dict[str, list[ImproveSettings]]:
+        """Runs of reinforcement learning by their rewards, one for each seed. The first is the stage `improve`."""
+        return {
+            name: [
+                self._improve("improve" if not (place or number) else f"seeds/{name}-{number}", reward, number)
+                for number in range(self.scale.seeds)
+            ]
+            for place, (name, reward) in enumerate({"outcome": (SOLVED,)}.items())
+        }
+
+    def _improve(self, stage: str, reward: tuple[str, ...], number: int) -> ImproveSettings:
+        return ImproveSettings(
+            **self.place.run(stage) | {"seed": self.place.seed + number},
+            model=self.place.model("sft"),
+            prompts=self.place.data("prompts_train.jsonl"),
+            reward=reward,
+            recipe="turn_rloo",
+            steps=self.scale.steps,
+            batch_size=self.scale.batch,
+            sampling=self._sampling,
+            optimiser=config.Optimiser(lr=1e-3, eps=config.POLICY_EPS, schedule="cosine"),
+            **self._tools("train"),
+        )
+
+    def _evaluate(self, stage: str, out: str = "evaluate") -> EvaluateSettings:
+        return EvaluateSettings(
+            model=self.place.model(stage),
+            against=str(self.place.folder / "sft" / "model"),
+            prompts=self.place.data("prompts_held_out.jsonl"),
+            out=self.place.folder / out,
+            reward=(f"gold={SOLVED}",),
+            names=(STORY.reference, STORY.policy),
+            n=self.scale.test_episodes,
+            sampling=self._sampling,
+            seed=self.place.seed,
+            quiet=True,
+            **self._tools("held_out"),
+        )
+
+    def _compare(self, runs: Mapping[str, Sequence[ImproveSettings]]) -> None:
+        """Train with the further seeds, and write the share of held-out questions that the policies of all seeds solve,
+        with the interval of its mean over the seeds."""
+        for settings in chain.from_iterable(runs.values()):
+            complete(prepare_improve(settings), quiet=self.place.quiet)
+        solved = {name: [self._solved(settings.out) for settings in own] for name, own in runs.items()}
+        columns = list(zip(*solved.values(), strict=True))
+        means = {name: mean_interval(values) for name, values in solved.items()}
+        rows = [{"name": f"seed {self.place.seed + n}", "values": list(own)} for n, own in enumerate(columns)]
+        notes = [f"{one.low:.2f} to {one.high:.2f}" for one in means.values() if one.low is not None]
+        rows.append({"name": "mean", "values": [one.value for one in means.values()], "note": " · ".join(notes)})
+        rewards = {name: {"mean": one.value, "interval": [one.low, one.high]} for name, one in means.items()}
+        summary = {"columns": list(runs), "rows": rows, "rewards": rewards}
+        file = self.place.folder / "seeds" / "summary.json"
+        file.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+    def _solved(self, run: Path) -> float:
+        """Share of the held-out questions that the policy of a run solves."""
+        evaluation = self._evaluate(run.relative_to(self.place.folder).as_posix(), f"seeds/evaluate-{run.name}")
+        return evaluate(replace(evaluation, against="")).figures["gold_mean"]
+
+
+def _text(messages: Messages) -> str:
+    """Text of a conversation, from which a tokenizer learns words."""
+    return "\n".join(
+        part
+        for message in messages
+        for part in (message.content, *(f"{call.name}\n{call.arguments}" for call in message.calls))
+    )
