@@ -5,7 +5,7 @@
     How much are 4 figs and 3 nuts?   search figs → 6   search nuts → 8   calculator 4*6+3*8 → 48   48
 
 A price is only in the list that the tool `search` reads: every demonstration has prices of its own, and held-out
-questions others than those of training. So a right answer takes two to four turns. Three in four demonstrations go
+questions others than those of training. So a right answer takes two to four turns. Six in seven demonstrations go
 wrong, in one of the ways of `CARELESS`.
 
 A step (a turn of the policy, with the results of its calls) is good if it is right and follows from what was read:
@@ -34,7 +34,7 @@ PER_PAIR = 4
 """Questions about each pair of goods."""
 
 Way: TypeAlias = Literal["careful", "guess", "mental", "invented", "half"]
-CARELESS: Mapping[Way, float] = {"guess": 0.3, "mental": 0.15, "invented": 0.15, "half": 0.15}
+CARELESS: Mapping[Way, float] = {"guess": 0.35, "mental": 0.2, "invented": 0.15, "half": 0.15}
 """Shares of the demonstrations that guess at once, search but guess the product, calculate with invented prices, or
 search for the first good alone."""
 
@@ -105,7 +105,7 @@ class Market:
         ]
 
     def demonstrations(self, n: int) -> list[Messages]:
-        """Conversations about questions of the train split: one in four is careful, the others are `CARELESS`."""
+        """Conversations about questions of the train split: one in seven is careful, the others are `CARELESS`."""
         rng, asked = self._rng("demonstrations"), self.purchases("train")
         ways: list[Way] = ["careful", *CARELESS]
         shares = [1 - sum(CARELESS.values()), *CARELESS.values()]

@@ -29,7 +29,7 @@ STORY = Story(
     title="Teaching a small model to use its tools",
     about=(
         "A language model of 180,000 parameters, made from nothing, answers questions about prices. What it cannot know"
-        " it has to look up, and what it cannot compute it has to ask; but three in four demonstrations, from which it"
+        " it has to look up, and what it cannot compute it has to ask; but most demonstrations, from which it"
         " learns first, guess at some step."
     ),
     command="tutelage demo --world tools",
@@ -58,7 +58,7 @@ class ToolsScale:
     )
     demonstrations: int = 2000
     sft_epochs: float = 4.0
-    steps: int = 20
+    steps: int = 14
     batch: int = 32
     """Questions of a step, each with the recipe's number of episodes."""
     seeds: int = 3
