@@ -387,6 +387,10 @@ def prepare_distill(settings: DistillSettings, /) -> AbstractContextManager[Trai
 def prepare_distill(**settings: Unpack[_Distill]) -> AbstractContextManager[Training[DistillResult]]: ...
 
 class _Sample(TypedDict, total=False):
+    environment: str | Path
+    tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
+    turns: int
+    environment_timeout: float
     rollouts: str | Path
     model: Required[Model | str | Path]
     prompts: Required[str | Path]

@@ -78,7 +78,9 @@ OWN_COLUMNS = st.dictionaries(TEXT.filter(lambda column: column not in FIELDS), 
 RECORDS = {
     Prompt: st.builds(Prompt, TEXT, TURNS, st.sampled_from(["train", "held_out"]), OWN_COLUMNS),
     CompletionRecord: st.builds(
-        CompletionRecord, TEXT, TEXT, st.text(st.characters(blacklist_categories=["Cs"])), TEXT
+        CompletionRecord,
+        *(TEXT, TEXT, st.text(st.characters(blacklist_categories=["Cs"])), TEXT),
+        steps=st.just(()) | STEPS.map(tuple),
     ),
     Demonstration: st.builds(Demonstration, TURNS | st.just(()), TEXT | MARKED | CALLS, st.floats(1e-3, 1e6)),
     Comparison: st.tuples(TEXT, TEXT, PAIR, TEXT).map(lambda x: Comparison(x[0], x[1], *x[2], x[3])),

@@ -111,7 +111,7 @@ COMMANDS = (
         name="demo",
         group="Get started",
         help="the whole loop on an embedded example or a real chat model, with a report",
-        examples=("", "--world real --out runs/demo-real"),
+        examples=("", "--world tools", "--world real --out runs/demo-real"),
         computes=True,
         place="tutelage.demo.demo",
     ),

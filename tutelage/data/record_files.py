@@ -1,7 +1,7 @@
 """Tutelage's own files: one record per line, in TRL's format if it has one.
 
     prompts.jsonl         id, prompt (text of the one user turn) or messages, split, and the row's own columns
-    completions.jsonl     id, prompt_id, text, sampler, sampling, finished
+    completions.jsonl     id, prompt_id, text, sampler, sampling, finished, and steps if they are known
     demonstrations.jsonl  prompt, completion, and weight if it is not 1   (TRL prompt-completion)
     preferences.jsonl     prompt, chosen, rejected, p_chosen, weight, margin   (TRL preference, explicit prompt)
     unpaired.jsonl        prompt, completion, label             (TRL unpaired preference)

@@ -31,16 +31,11 @@ def _rated(messages: Messages, steps: Sequence[RatedStep]) -> RatedSteps:
 
 
 def _stepwise(values: Values) -> Rated:
-    steps, labels = _list_of(values, "completions"), _list_of(values, "labels")
+    steps, labels = steps_in(values, "completions"), _list_of(values, "labels")
     if len(steps) != len(labels):
         raise Unusable("completions and labels have different lengths")
-    if not steps:
-        raise Unusable("completions has no step")
-    if len({isinstance(step, str) for step in steps}) > 1:
-        raise Unusable("completions holds both texts and messages")
-    said = [_step(values, step, number, last=number == len(steps)) for number, step in enumerate(steps, 1)]
     rated = [_label(label, number) for number, label in enumerate(labels, 1)]
-    return (RatedSteps(prompt_column(values), tuple(said), tuple(rated)),)
+    return (RatedSteps(prompt_column(values), steps, tuple(rated)),)
 
 
 def _list_of(values: Values, column: str) -> Sequence[object]:
@@ -50,12 +45,23 @@ def _list_of(values: Values, column: str) -> Sequence[object]:
     return value
 
 
-def _step(values: Values, step: object, number: int, *, last: bool) -> Step:
-    place = f"completions[{number}]"
+def steps_in(values: Values, column: str) -> tuple[Step, ...]:
+    """The steps of a completion in a column: a list of texts, or of lists of messages."""
+    steps = _list_of(values, column)
+    if not steps:
+        raise Unusable(f"{column} has no step")
+    if len({isinstance(step, str) for step in steps}) > 1:
+        raise Unusable(f"{column} holds both texts and messages")
+    last = len(steps)
+    return tuple(_step(values, step, f"{column}[{n}]", last=n == last) for n, step in enumerate(steps, 1))
+
+
+def _step(values: Values, step: object, place: str, *, last: bool) -> Step:
     if not isinstance(step, list | tuple):
         return _text_of_step(step, place)
-    cells = Cells({"completions": list(step)})
-    messages = turns(cells, "completions")
+    column = place.partition("[")[0]
+    cells = Cells({column: list(step)})
+    messages = turns(cells, column)
     if isinstance(values, Cells):
         values.inside, values.remarks = values.inside + cells.inside, values.remarks + cells.remarks
     roles = [message.role for message in messages]

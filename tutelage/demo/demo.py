@@ -90,6 +90,11 @@ def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
             f"\nReward model: {fitted['accuracy']:.1%} of single held-out votes predicted; "
             f"the noise of the votes allows {fitted['ceiling']:.1%}."
         )
+    if fitted := summary.get("step_reward"):
+        console.print(
+            f"\nStep reward: {fitted['accuracy']:.1%} of the steps of other episodes judged as in truth; "
+            f"of the raters' labels {fitted['labels']:.1%} are true."
+        )
     for name, solved in summary.get("rewards", {}).items():
         low, high = solved["interval"]
         console.print(f"Reward {name}: {solved['mean']:.2f} ({low:.2f} to {high:.2f} over the seeds) solved.")

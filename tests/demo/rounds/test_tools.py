@@ -13,7 +13,7 @@ from remarks import collected
 from tutelage.base.config import Shape
 from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
-from tutelage.data.formats import load_prompts
+from tutelage.data.formats import load_prompts, load_steps
 from tutelage.demo.rounds import tools
 from tutelage.demo.rounds.round import RoundPlace, run_round
 from tutelage.demo.rounds.tools import ToolsRound, ToolsScale
@@ -26,8 +26,11 @@ SMALL = ToolsScale(
     batch=4,
     seeds=2,
     test_episodes=1,
+    judged_prompts=30,
+    episodes=2,
+    overlap=3,
 )
-STAGES = ["sft", "improve", "seeds", "evaluate"]
+STAGES = ["sft", "sample", "judge", "reward", "improve", "seeds", "evaluate"]
 
 
 def read(path: Path) -> Any:
@@ -68,8 +71,24 @@ def test_the_figures_are_those_of_the_episodes(finished: tuple[Path, str]) -> No
         assert summary[name]["gold_mean"] == pytest.approx(sum(solved) / len(rows))
         assert 1 <= summary[name]["turns"] <= tools.TURNS
     assert list(read(out / "evaluate" / "summary.json")["win_rate"]) == ["gold"]
-    reward = summary["rewards"]["outcome"]
-    assert reward["interval"][0] <= reward["mean"] <= reward["interval"][1]
+    assert list(summary["rewards"]) == ["steps", "outcome"]
+    for reward in summary["rewards"].values():
+        assert reward["interval"][0] <= reward["mean"] <= reward["interval"][1]
+    assert 0 <= summary["step_reward"]["accuracy"] <= 1
+
+
+def test_raters_judge_steps_of_train_episodes_with_the_tools_in_view(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    labelled, test = (load_steps(out / "judge" / f"{name}.jsonl").records for name in ("steps", "test_steps"))
+    asked = [{record.messages[-1].content for record in records} for records in (labelled, test)]
+    held_out = {p.messages[-1].content for p in load_prompts(out / "data" / "prompts_held_out.jsonl").records}
+    assert all(asked)
+    assert not asked[0] & asked[1]
+    assert not held_out & (asked[0] | asked[1])
+    assert all(len(record.messages[0].tools) == 2 for record in labelled)
+    assert all(label in (0.0, 1.0) for record in test for label in record.labels)
+    raters = {row["name"]: row for row in read(out / "judge" / "judgements.json")["raters"]}
+    assert {name: row["truth"] for name, row in raters.items()} == tools.RATERS
 
 
 def test_held_out_questions_have_other_prices(finished: tuple[Path, str]) -> None:

@@ -3,21 +3,23 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
-from tutelage.commands.generators import unseen_generator
+from tutelage.commands.generators import environment_of, playing, unseen_generator
 from tutelage.commands.runs import announce, announce_judging, remark
 from tutelage.commands.sample.settings import SampleSettings
 from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.formats import load_completions, load_prompts
 from tutelage.data.pairing import count_repeated, pair_completions
 from tutelage.data.record_files import to_row, write_jsonl
-from tutelage.data.records import CompletionRecord, Demonstration, Prompt, stable_id
+from tutelage.data.records import CompletionRecord, Demonstration, Prompt, stable_id, turn_steps
+from tutelage.data.transcripts import transcript_text
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.models.backbone import load_backbone
@@ -27,11 +29,15 @@ from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.distributed import dealt_generator
 from tutelage.rollout.inference.best_of_n import ScoredReply, best_of_n, best_of_n_kl
+from tutelage.rollout.inference.completion_records import sample_completions
 from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.inference.test_time import SearchResult, followed, optimise_at_test_time
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.samplers import GeneratorSampler, HttpSampler, Sampler
 from tutelage.rollout.vocabulary import load_vocabulary
+
+if TYPE_CHECKING:
+    from tutelage.rollout.environment import Environment
 
 DEMONSTRATIONS = "demonstrations.jsonl"
 """File of the selected completions, with their prompts."""
@@ -85,12 +91,15 @@ def sample(settings: SampleSettings) -> SampleResult:
     announce_judging(settings.reward, loaded.records, settings.best_of or settings.n)
     if not loaded.records:
         raise TutelageError(f"{settings.prompts} has no prompts.")
-    ranks = join()
-    if settings.endpoint:
-        rows = ranks.shared(lambda: _completions(settings, loaded.records, ALONE))
+    ranks, environment = join(), environment_of(settings)
+    prompts = loaded.records if environment is None else environment.offer(loaded.records)
+    if environment is not None:
+        rows = _played(settings, prompts, environment, ranks)
+    elif settings.endpoint:
+        rows = ranks.shared(lambda: _completions(settings, prompts, ALONE))
     else:
-        rows = _completions(settings, loaded.records, ranks)
-    return ranks.shared(lambda: _write(settings, loaded.records, rows))
+        rows = _completions(settings, prompts, ranks)
+    return ranks.shared(lambda: _write(settings, prompts, rows))
 
 
 def _write(settings: SampleSettings, prompts: Sequence[Prompt], rows: "Rows") -> SampleResult:
@@ -155,6 +164,23 @@ def _completions(settings: SampleSettings, prompts: Sequence[Prompt], ranks: Ran
         (_completion(settings, prompt, number, reply.text, reply.finished), {})
         for prompt, group in zip(prompts, replies, strict=True)
         for number, reply in enumerate(group)
+    ]
+
+
+def _played(settings: SampleSettings, prompts: Sequence[Prompt], environment: "Environment", ranks: Ranks) -> Rows:
+    """Play episodes of prompts that offer the tools. Their turns are the steps of the completions."""
+    policy = Policy(load_backbone(settings.model))
+    generator = dealt_generator(playing(environment, policy, prompts, LocalGenerator(policy)), ranks)
+    batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
+    rows = zip(batch.prompts, batch.rollout.transcripts, batch.rollout.terminated.tolist(), strict=True)
+    return [
+        (
+            replace(
+                _completion(settings, prompt, row % settings.n, transcript_text(said), ended), steps=turn_steps(said)
+            ),
+            {},
+        )
+        for row, (prompt, said, ended) in enumerate(rows)
     ]
 
 

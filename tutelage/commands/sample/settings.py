@@ -4,18 +4,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tutelage.base import config
-from tutelage.base.config.bases import COLOCATED, AnswerServers
+from tutelage.base.config.bases import COLOCATED, AnswerServers, EpisodeSettings
 from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.rollout.inference.search_settings import SearchSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleSettings(AnswerServers):
+class SampleSettings(AnswerServers, EpisodeSettings):
     """Sample completions of prompts. Writes prompts.jsonl and completions.jsonl and, with --pairs, comparisons.jsonl:
-    questions for raters. With a reward, only the best of many completions are kept (--best-of), or the model revises
-    them by its own critique (--test-time.rounds: test-time preference optimisation); demonstrations.jsonl then contains
-    those that ended, as training data for sft or distill."""
+    questions for raters. With --tools or --environment completions are episodes, whose turns are their steps. With a
+    reward, only the best of many completions are kept (--best-of), or the model revises them by its own critique
+    (--test-time.rounds: test-time preference optimisation); demonstrations.jsonl then contains those that ended, as
+    training data for sft or distill."""
 
     model: config.Model
     prompts: str
@@ -47,6 +48,7 @@ class SampleSettings(AnswerServers):
     def __post_init__(self) -> None:
         a_seed(self)
         at_least(self, n=1, pairs=0, best_of=0)
+        self.check_episodes()
         chosen = self.best_of or self.test_time.rounds
         if self.endpoint and self.rollouts:
             raise TutelageError("--endpoint provides chat completions and --rollouts token ids: give one of the two.")
@@ -72,6 +74,11 @@ class SampleSettings(AnswerServers):
             raise TutelageError("--best-of and --test-time.rounds select by a score: name it with --reward.")
         if self.reward and not chosen:
             raise TutelageError("--reward needs completions to select from: give --best-of or --test-time.rounds.")
+        if self.has_episodes and (chosen or self.endpoint or self.rollouts):
+            raise TutelageError(
+                "Episodes are played with a model in this process, and none of them is selected: omit --endpoint, "
+                "--rollouts, --best-of and --test-time.rounds, or --tools and --environment."
+            )
         if self.test_time != SearchSettings() and not self.test_time.rounds:
             raise TutelageError(
                 "--test-time.width and --test-time.words have no effect without --test-time.rounds; 2 are usual."

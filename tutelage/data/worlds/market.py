@@ -5,8 +5,8 @@
     How much are 4 figs and 3 nuts?   search figs → 6   search nuts → 8   calculator 4*6+3*8 → 48   48
 
 A price is only in the list that the tool `search` reads: every demonstration has prices of its own, and held-out
-questions others than those of training. So a right answer takes two to four turns. Six in seven demonstrations go
-wrong, in one of the ways of `CARELESS`.
+questions others than those of training. So a right answer takes two to four turns. Most demonstrations go wrong, in one
+of the ways of `CARELESS`.
 
 A step (a turn of the policy, with the results of its calls) is good if it is right and follows from what was read:
 
@@ -33,10 +33,10 @@ COUNTS = PRICES = range(2, 10)
 PER_PAIR = 4
 """Questions about each pair of goods."""
 
-Way: TypeAlias = Literal["careful", "guess", "mental", "invented", "half"]
-CARELESS: Mapping[Way, float] = {"guess": 0.35, "mental": 0.2, "invented": 0.15, "half": 0.15}
-"""Shares of the demonstrations that guess at once, search but guess the product, calculate with invented prices, or
-search for the first good alone."""
+Way: TypeAlias = Literal["careful", "added", "guess", "mental", "invented", "half"]
+CARELESS: Mapping[Way, float] = {"added": 0.3, "guess": 0.2, "mental": 0.15, "invented": 0.1, "half": 0.1}
+"""Shares of the demonstrations that add numbers and prices instead of multiplying them, guess at once, search but guess
+the answer, calculate with invented prices, or search for the first good alone."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class Purchase:
             return f"How much is one {GOODS[self.goods[0]]}?"
         return f"How much are {' and '.join(f'{n} {good}' for n, good in zip(self.counts, self.goods, strict=True))}?"
 
-    def sum(self, prices: Mapping[str, int]) -> str:
+    def sum(self, prices: Mapping[str, int], sign: str = "*") -> str:
         """The price as a sum of products; empty if one price is the answer."""
         if self.counts == (1,):
             return ""
-        return "+".join(f"{n}*{prices[good]}" for n, good in zip(self.counts, self.goods, strict=True))
+        return "+".join(f"{n}{sign}{prices[good]}" for n, good in zip(self.counts, self.goods, strict=True))
 
     def total(self, prices: Mapping[str, int]) -> int:
         """The price."""
@@ -105,7 +105,7 @@ class Market:
         ]
 
     def demonstrations(self, n: int) -> list[Messages]:
-        """Conversations about questions of the train split: one in seven is careful, the others are `CARELESS`."""
+        """Conversations about questions of the train split: few are careful, the others `CARELESS`."""
         rng, asked = self._rng("demonstrations"), self.purchases("train")
         ways: list[Way] = ["careful", *CARELESS]
         shares = [1 - sum(CARELESS.values()), *CARELESS.values()]
@@ -121,7 +121,7 @@ def _prices(rng: Random) -> Mapping[str, int]:
 
 def conversation(purchase: Purchase, prices: Mapping[str, int], way: Way, rng: Random) -> Messages:
     """A conversation about a purchase, as the policy and its tools write it."""
-    searched = {"careful": purchase.goods, "mental": purchase.goods, "half": purchase.goods[:1]}.get(way, ())
+    searched = {"guess": (), "invented": (), "half": purchase.goods[:1]}.get(way, purchase.goods)
     invented = _prices(rng)
     believed = {good: (prices if good in searched else invented)[good] for good in purchase.goods}
     messages = list(user(purchase.question))
@@ -130,7 +130,8 @@ def conversation(purchase: Purchase, prices: Mapping[str, int], way: Way, rng: R
     answer = purchase.total(believed)
     if way in ("guess", "mental"):
         answer = rng.randint(3, 2 * answer)
-    elif expression := purchase.sum(believed):
+    elif expression := purchase.sum(believed, "+" if way == "added" else "*"):
+        answer = sum(purchase.counts) + sum(believed.values()) if way == "added" else answer
         messages += called("calculator", "expression", expression, str(answer))
     return (*messages, Message("assistant", str(answer)))
 

@@ -3,13 +3,14 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,9 +24,11 @@ from tutelage.people import (
     Assignment,
     Item,
     Plan,
+    Presentation,
     Question,
     Selection,
     Store,
+    Study,
     Vote,
     add_items,
     add_rater,
@@ -72,16 +75,27 @@ class JudgementClock:
         self._seconds += 1e-3
 
 
+class Rater(Protocol):
+    """Simulated rater."""
+
+    @property
+    def name(self) -> str: ...
+
+
+R = TypeVar("R", bound=Rater)
+
+
 def judge(
     store: Store,
     study_id: int,
-    raters: Sequence[SimulatedRater],
-    utility: Utility,
+    raters: Sequence[R],
+    answer: Callable[[Assignment, R, Random, int], Answer],
     *,
     seed: int,
     done: Callable[[int], None] = lambda count: None,
 ) -> int:
     """Let the raters judge in random order until all questions are answered. Returns the number of new judgements.
+    `answer` gives a rater's answer to a question, by its random numbers and the number of its earlier answers.
 
     The order is random because raters in sequence would only share items with their neighbours, and no statistic
     could identify outliers.
@@ -98,20 +112,19 @@ def judge(
             waiting.remove(rater)
             continue
         rng = Random(f"{seed}/{rater.name}/{question.item}")
-        answer = _answer(question, rater, utility, rng, given[rater.name])
-        submit(store, question.id, answer, rater_id=rater_id)
+        submit(store, question.id, answer(question, rater, rng, given[rater.name]), rater_id=rater_id)
         given[rater.name] += 1
         count += 1
         done(count)
     return count
 
 
-def _known_rater(store: Store, study_id: int, rater: SimulatedRater) -> int:
+def _known_rater(store: Store, study_id: int, rater: Rater) -> int:
     found = find_rater(store, study_id, rater.name)
     return found.id if found else add_rater(store, study_id, rater.name, kind="simulated").id
 
 
-def _answer(question: Assignment, rater: SimulatedRater, utility: Utility, rng: Random, answered: int) -> Answer:
+def _answer(utility: Utility, question: Assignment, rater: SimulatedRater, rng: Random, answered: int) -> Answer:
     prompt = question.messages[-1].content
     left, right = question.texts
     gold_left, gold_right = utility([prompt, prompt], [left, right])
@@ -209,6 +222,32 @@ class Judging:
     seed: int
 
 
+def open_simulation(
+    out: Path, judging: Judging, *, kind: str = "pair", presentation: Presentation | None = None
+) -> tuple[Store, Study, JudgementClock]:
+    """A new or begun study in a folder, with the clock of its store."""
+    out.mkdir(parents=True, exist_ok=True)
+    clock = JudgementClock()
+    store = open_store(out / "study.sqlite", clock=clock, lasting=False)
+    if STUDY in list_studies(store):
+        return store, open_study(store, STUDY), clock
+    plan = Plan(overlap=judging.overlap, gold_rate=0.0, repeat_rate=0.0)
+    secret = sha256(f"{STUDY}/{judging.seed}".encode()).hexdigest()
+    return store, create_study(store, STUDY, kind=kind, presentation=presentation, plan=plan, secret=secret), clock
+
+
+@contextmanager
+def judgements(expected: int, clock: JudgementClock, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Function to be called with the number of judgements so far, which shows them and advances the clock."""
+    with progress("judgements", expected, quiet=quiet) as advance:
+
+        def judged(count: int) -> None:
+            clock.tick()
+            advance(min(count, expected), {})
+
+        yield judged
+
+
 def hold_study(
     out: Path,
     questions: JudgedQuestions,
@@ -226,13 +265,7 @@ def hold_study(
     test_votes.jsonl    single votes, on other prompts, of raters without a flag
     summary.json        `ceiling`: the accuracy on these of a predictor with the utility itself
     """
-    out.mkdir(parents=True, exist_ok=True)
-    clock = JudgementClock()
-    store = open_store(out / "study.sqlite", clock=clock, lasting=False)
-    plan = Plan(overlap=judging.overlap, gold_rate=0.0, repeat_rate=0.0)
-    secret = sha256(f"{STUDY}/{judging.seed}".encode()).hexdigest()
-    begun = STUDY in list_studies(store)
-    study = open_study(store, STUDY) if begun else create_study(store, STUDY, plan=plan, secret=secret)
+    store, study, clock = open_simulation(out, judging)
     asked = {key for comparison in questions.comparisons for key in (comparison.a_id, comparison.b_id)}
     shown = [completion for completion in questions.completions if completion.id in asked]
     aside = {prompt.id for prompt in split_by_prompt(questions.prompts, judging.held_out, judging.seed)[1]}
@@ -242,13 +275,8 @@ def hold_study(
     ]
     add_items(store, study.id, questions.prompts, shown, items)
     expected = sum(item.overlap or 0 for item in items)
-    with progress("judgements", expected, quiet=quiet) as advance:
-
-        def judged(count: int) -> None:
-            clock.tick()
-            advance(min(count, expected), {})
-
-        judge(store, study.id, raters, utility, seed=judging.seed, done=judged)
+    with judgements(expected, clock, quiet=quiet) as judged:
+        judge(store, study.id, raters, partial(_answer, utility), seed=judging.seed, done=judged)
     votes = list_votes(store, study.id)
     known = {question.key: question for question in list_questions(store, study.id)}
     decided = aggregate(votes, {})

@@ -1,6 +1,7 @@
 """Demonstration of a policy that acts: a small model learns to look things up and to compute with its tools.
 
-SFT → policy optimisation → further seeds → evaluation, as settings of the workflows.
+SFT → episodes → raters judge their steps → step reward → RLOO by it → RLOO with further seeds, and by the outcome
+alone → evaluation, as settings of the workflows.
 """
 
 import json
@@ -8,21 +9,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tutelage.base import config
 from tutelage.commands.evaluate.run import evaluate
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.improve.run import prepare_improve
 from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.reward.run import prepare_reward
+from tutelage.commands.reward.settings import RewardSettings
+from tutelage.commands.sample.run import sample
+from tutelage.commands.sample.settings import SampleSettings
 from tutelage.commands.sft.run import prepare_sft
 from tutelage.commands.sft.settings import SftSettings
 from tutelage.commands.terminal import complete
+from tutelage.data.formats import load_completions, load_prompts
 from tutelage.data.record_files import to_row, write_jsonl
-from tutelage.data.records import Messages, Split, message_row
-from tutelage.data.worlds import Market
+from tutelage.data.records import Messages, Prompt, Split, Step, message_row
+from tutelage.data.worlds import Market, good_steps
 from tutelage.demo.rounds.round import RoundPlace, Stage, Story, Texts, evaluated, with_texts
+from tutelage.demo.rounds.simulated_study import Judging
+from tutelage.demo.rounds.step_study import hold_step_study
 from tutelage.models.fresh import save_fresh
+from tutelage.people.simulated_raters import ReliableRater
 from tutelage.stats.intervals import mean_interval
 
 STORY = Story(
@@ -38,6 +47,8 @@ TOOLS = ("calculator", "search")
 TURNS = 6
 """Turns of an episode at most; the longest questions need four."""
 SOLVED = "rule:exact(column=solution)"
+RATERS = {"Amina": 0.95, "Bruno": 0.9, "Chen": 0.85, "Dalia": 0.8, "Emeka": 0.7, "Freya": 0.55}
+"""Simulated raters, with the probability that each is right about a step."""
 MARKS = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "[TOOL_CALLS]", "[ARGS]")
 TEMPLATE = (
     "{% if tools %}<|system|>{% for tool in tools %}{{ tool.function.name }} {% endfor %}{% endif %}"
@@ -56,9 +67,16 @@ class ToolsScale:
     shape: config.Shape = field(
         default_factory=lambda: config.Shape(vocabulary=400, hidden=64, layers=3, heads=4, context=192)
     )
-    demonstrations: int = 2000
+    demonstrations: int = 1700
     sft_epochs: float = 4.0
-    steps: int = 14
+    judged_prompts: int = 120
+    """Questions whose episodes are judged."""
+    episodes: int = 4
+    """Episodes of each of them."""
+    overlap: int = 3
+    """Raters per episode."""
+    reward_epochs: float = 3.0
+    steps: int = 16
     batch: int = 32
     """Questions of a step, each with the recipe's number of episodes."""
     seeds: int = 3
@@ -80,14 +98,19 @@ class ToolsRound:
     @property
     def texts(self) -> Texts:
         """Amounts of the texts, and their seed."""
-        return Texts(demonstrations=self.scale.demonstrations, seed=self.place.seed)
+        scale = self.scale
+        return Texts(demonstrations=scale.demonstrations, judged_prompts=scale.judged_prompts, seed=self.place.seed)
 
     def stages(self) -> list[Stage]:
         """All stages, in order."""
         tuning, evaluation, runs, quiet = self._sft(), self._evaluate("improve"), self._runs(), self.place.quiet
+        sampling, judging, fitting = self._sample(), self._judging(), self._reward()
         improving, *others = [settings for own in runs.values() for settings in own]
         stages = [
             Stage("sft", "Supervised fine-tuning", (tuning,), lambda: complete(prepare_sft(tuning), quiet=quiet)),
+            Stage("sample", "Sampling episodes", (sampling,), lambda: sample(replace(sampling, name="sft/model"))),
+            Stage("judge", "Raters judge steps", (judging,), lambda: self._judge(judging)),
+            Stage("reward", "Step reward", (fitting,), lambda: complete(prepare_reward(fitting), quiet=quiet)),
             Stage("improve", "RLOO", (improving,), lambda: complete(prepare_improve(improving), quiet=quiet)),
             Stage("seeds", "Further seeds", tuple(others), lambda: self._compare(runs)),
             Stage("evaluate", "Evaluation", (evaluation,), lambda: evaluate(evaluation)),
@@ -97,8 +120,12 @@ class ToolsRound:
     def results(self) -> dict[str, Any]:
         """Main results: those of the evaluation, and of all seeds."""
         out = self.place.folder
-        seeds = json.loads((out / "seeds" / "summary.json").read_text(encoding="utf-8"))
-        return evaluated(out / "evaluate") | {"rewards": seeds["rewards"]}
+        judged, fitted, seeds = (
+            json.loads((out / name / "summary.json").read_text(encoding="utf-8"))
+            for name in ("judge", "reward", "seeds")
+        )
+        steps = {"labels": judged["label_accuracy"]} | {key: fitted[key] for key in ("accuracy", "accuracy_interval")}
+        return evaluated(out / "evaluate") | {"step_reward": steps, "rewards": seeds["rewards"]}
 
     def _write(self) -> None:
         """Write demonstrations, questions and price lists, and the model with random weights."""
@@ -108,6 +135,8 @@ class ToolsRound:
         rows = ({"messages": list(map(message_row, one)), "tools": offered} for one in shown)
         write_jsonl(place.data("demonstrations.jsonl"), rows)
         splits: tuple[Split, Split] = ("train", "held_out")
+        asked = market.prompts("train")[: self.scale.judged_prompts]
+        write_jsonl(place.data("prompts_to_judge.jsonl"), map(to_row, asked))
         for split in splits:
             write_jsonl(place.data(f"prompts_{split}.jsonl"), map(to_row, market.prompts(split)))
             write_jsonl(place.data(f"prices_{split}.jsonl"), market.price_list(split))
@@ -121,6 +150,31 @@ class ToolsRound:
     @property
     def _sampling(self) -> config.Sampling:
         return config.Sampling(temperature=0.7, max_new_tokens=self.scale.turn_tokens)
+
+    def _sample(self) -> SampleSettings:
+        return SampleSettings(
+            model=self.place.model("sft"),
+            prompts=self.place.data("prompts_to_judge.jsonl"),
+            out=self.place.folder / "sample",
+            n=self.scale.episodes,
+            sampling=self._sampling,
+            seed=self.place.seed,
+            quiet=self.place.quiet,
+            **self._tools("train"),
+        )
+
+    def _judging(self) -> Judging:
+        return Judging(
+            raters=len(RATERS), overlap=self.scale.overlap, test_overlap=0, held_out=0.2, seed=self.place.seed
+        )
+
+    def _judge(self, judging: Judging) -> None:
+        """Let the simulated raters judge every step, and write labels for training."""
+        asked = self.place.folder / "sample"
+        prompts, episodes = (load_prompts(asked / "prompts.jsonl"), load_completions(asked / "completions.jsonl"))
+        raters = [ReliableRater(name, reliability) for name, reliability in RATERS.items()]
+        out = self.place.folder / "judge"
+        hold_step_study(out, prompts.records, episodes.records, raters, _truth, judging, quiet=self.place.quiet)
 
     def _sft(self) -> SftSettings:
         return SftSettings(
@@ -136,14 +190,28 @@ class ToolsRound:
             rouge=0,
         )
 
+    def _reward(self) -> RewardSettings:
+        return RewardSettings(
+            **self.place.run("reward"),
+            model=self.place.model("sft"),
+            data=str(self.place.folder / "judge" / "steps.jsonl"),
+            test=str(self.place.folder / "judge" / "test_steps.jsonl"),
+            steps=True,
+            epochs=self.scale.reward_epochs,
+            batch_size=16,
+            optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
+            evaluate_every=20,
+        )
+
     def _runs(self) -> dict[str, list[ImproveSettings]]:
         """Runs of reinforcement learning by their rewards, one for each seed. The first is the stage `improve`."""
+        rewards = {"steps": (f"min:{self.place.folder / 'reward' / 'model'}",), "outcome": (SOLVED,)}
         return {
             name: [
                 self._improve("improve" if not (place or number) else f"seeds/{name}-{number}", reward, number)
                 for number in range(self.scale.seeds)
             ]
-            for place, (name, reward) in enumerate({"outcome": (SOLVED,)}.items())
+            for place, (name, reward) in enumerate(rewards.items())
         }
 
     def _improve(self, stage: str, reward: tuple[str, ...], number: int) -> ImproveSettings:
@@ -156,6 +224,7 @@ class ToolsRound:
             steps=self.scale.steps,
             batch_size=self.scale.batch,
             sampling=self._sampling,
+            watch=(f"gold/mean={SOLVED}",),
             optimiser=config.Optimiser(lr=1e-3, eps=config.POLICY_EPS, schedule="cosine"),
             **self._tools("train"),
         )
@@ -195,6 +264,12 @@ class ToolsRound:
         """Share of the held-out questions that the policy of a run solves."""
         evaluation = self._evaluate(run.relative_to(self.place.folder).as_posix(), f"seeds/evaluate-{run.name}")
         return evaluate(replace(evaluation, against="")).figures["gold_mean"]
+
+
+def _truth(prompt: Prompt, steps: Sequence[Step]) -> Sequence[bool]:
+    """Whether each step of an episode is good."""
+    goods, solution = prompt.data["goods"], prompt.data["solution"]
+    return good_steps(cast(Sequence[str], goods), cast(str, solution), cast(Sequence[Messages], steps))
 
 
 def _text(messages: Messages) -> str:
