@@ -389,8 +389,11 @@ def prepare_distill(**settings: Unpack[_Distill]) -> AbstractContextManager[Trai
 class _Sample(TypedDict, total=False):
     environment: str | Path
     tools: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
+    agent: str | Path
+    agent_processes: int
     turns: int
     environment_timeout: float
+    deterministic: bool
     rollouts: str | Path
     model: Required[Model | str | Path]
     prompts: Required[str | Path]

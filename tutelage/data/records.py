@@ -95,12 +95,6 @@ def tools_of(messages: Messages) -> tuple[str, ...]:
     return messages[0].tools if messages else ()
 
 
-def turn_steps(messages: Messages) -> tuple[Messages, ...]:
-    """Messages of an episode after its prompt as steps: each turn of the assistant with what it read then."""
-    starts = [place for place, message in enumerate(messages) if message.role == "assistant"]
-    return tuple(messages[start:end] for start, end in zip(starts, [*starts[1:], len(messages)], strict=True))
-
-
 def step_value(step: Step) -> object:
     """The step as JSON: its text, or its messages."""
     return step if isinstance(step, str) else [message_row(message) for message in step]

@@ -81,12 +81,17 @@ _MARKED_ROLES: Mapping[str, Role] = {
 }
 
 
-def transcript_text(messages: Messages, asked: Messages = ()) -> str:
-    """The messages of an episode to read, without those of its prompt, `asked`, with which it begins: the text of a
-    single one, otherwise "role: text" for each, with the calls of tools."""
-    pairs = zip(messages, asked, strict=False)
+def after_prompt(messages: Messages, prompt: Messages) -> Messages:
+    """The messages of an episode after those of its prompt, with which it begins unless a program wrote others."""
+    pairs = zip(messages, prompt, strict=False)
     alike = takewhile(lambda pair: (pair[0].role, pair[0].content) == (pair[1].role, pair[1].content), pairs)
-    messages = messages[sum(1 for _ in alike) :]
+    return messages[sum(1 for _ in alike) :]
+
+
+def transcript_text(messages: Messages, prompt: Messages = ()) -> str:
+    """The messages of an episode after its prompt to read: the text of a single one, otherwise "role: text" for each,
+    with the calls of tools."""
+    messages = after_prompt(messages, prompt)
     if len(messages) == 1 and not messages[0].calls:
         return messages[0].content
     return "\n".join(

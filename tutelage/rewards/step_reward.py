@@ -14,6 +14,7 @@ from tutelage.core.returns import turn_ends
 from tutelage.core.turns import shaping_rewards
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.records import Message, Messages, Step
+from tutelage.data.transcripts import after_prompt
 from tutelage.models.budget import token_values
 from tutelage.models.step_scores import EncodedSteps, encode_steps, step_rows, turn_rows
 from tutelage.rewards.model_reward import ModelReward
@@ -114,11 +115,13 @@ def _conversations(completions: Sequence[Completion]) -> list[tuple[Messages, Me
     rows = completions.rows if isinstance(completions, Completions) else None
     if not isinstance(completions, Completions) or not (isinstance(rows, Rollout) and rows.transcripts):
         return [(one.messages, (Message("assistant", one.answer),)) for one in completions]
-    found = []
+    conversations = []
     for prompt, said in zip(completions.prompts, rows.transcripts, strict=True):
-        first = next(place for place, message in enumerate(said) if message.role == "assistant")
-        found.append(((*prompt.messages, *said[:first]), said[first:]))
-    return found
+        rest = after_prompt(said, prompt.messages)
+        before = len(said) - len(rest)
+        first = before + next((place for place, message in enumerate(rest) if message.role == "assistant"), len(rest))
+        conversations.append((said[:first], said[first:]))
+    return conversations
 
 
 def _turns(said: Messages) -> list[Step]:

@@ -18,8 +18,9 @@ from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.formats import load_completions, load_prompts
 from tutelage.data.pairing import count_repeated, pair_completions
 from tutelage.data.record_files import to_row, write_jsonl
-from tutelage.data.records import CompletionRecord, Demonstration, Prompt, stable_id, turn_steps
-from tutelage.data.transcripts import transcript_text
+from tutelage.data.records import CompletionRecord, Demonstration, Prompt, stable_id
+from tutelage.data.traces import split_trace
+from tutelage.data.transcripts import after_prompt, transcript_text
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.models.backbone import load_backbone
@@ -173,15 +174,12 @@ def _played(settings: SampleSettings, prompts: Sequence[Prompt], environment: "E
     generator = dealt_generator(playing(environment, policy, prompts, LocalGenerator(policy)), ranks)
     batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
     rows = zip(batch.prompts, batch.rollout.transcripts, batch.rollout.terminated.tolist(), strict=True)
-    return [
-        (
-            replace(
-                _completion(settings, prompt, row % settings.n, transcript_text(said), ended), steps=turn_steps(said)
-            ),
-            {},
-        )
-        for row, (prompt, said, ended) in enumerate(rows)
-    ]
+    completions = []
+    for row, (prompt, said, ended) in enumerate(rows):
+        own = after_prompt(said, prompt.messages)
+        completion = _completion(settings, prompt, row % settings.n, transcript_text(own), ended)
+        completions.append((replace(completion, steps=split_trace(own)[1]), {}))
+    return completions
 
 
 def _completion(settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool) -> CompletionRecord:
