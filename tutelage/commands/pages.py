@@ -24,6 +24,7 @@ PAGES = {
     "tutelage.commands.study": "collecting",
     "tutelage.commands.study_data": "collecting",
     "tutelage.commands.study_creation": "collecting",
+    "tutelage.commands.study_questions": "collecting",
     "tutelage.commands.watch": "collecting_api",
     "tutelage.data": "data",
     "tutelage.data.annotations": "howto/import_annotations",

@@ -174,7 +174,7 @@ def _played(settings: SampleSettings, prompts: Sequence[Prompt], environment: "E
     generator = dealt_generator(playing(environment, policy, prompts, LocalGenerator(policy)), ranks)
     batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
     rows = zip(batch.prompts, batch.rollout.transcripts, batch.rollout.terminated.tolist(), strict=True)
-    completions = []
+    completions: Rows = []
     for row, (prompt, said, ended) in enumerate(rows):
         own = after_prompt(said, prompt.messages)
         completion = _completion(settings, prompt, row % settings.n, transcript_text(own), ended)

@@ -10,7 +10,7 @@ from pictures import png
 from tutelage.base.errors import TutelageError
 from tutelage.commands.collect.settings import Init, Judge, Simulate
 from tutelage.commands.iterate import IterateSettings
-from tutelage.commands.study_creation import known_questions, main_questions
+from tutelage.commands.study_questions import known_questions, main_questions
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
 
