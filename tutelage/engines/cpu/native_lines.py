@@ -80,8 +80,8 @@ class PieceAttention:
         self.kernels = NativeKernels(Layout((), (), sequence, sequence // 2 * 2, common, len(counts)))
 
     def __call__(
-        self, layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any,
-        *, scaling: float | None = None, **more: Any,
+        self, layer: nn.Module, query: Float[Tensor, "1 H N w"], key: Float[Tensor, "1 K N w"],
+        value: Float[Tensor, "1 K N w"], mask: Any, *, scaling: float | None = None, **more: Any,
     ) -> tuple[Float[Tensor, "1 N H w"], Float[Tensor, "N H"]]:  # fmt: skip
         """See `forward_pass.Attention`."""
         query, key, value = (x.to(self.caches[0].dtype).squeeze(0).transpose(0, 1) for x in (query, key, value))
