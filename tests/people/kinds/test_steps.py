@@ -95,7 +95,9 @@ def test_a_known_answer_is_the_number_of_a_step(gold: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [first_wrong(0, 4), first_wrong(2, 4), judged([0, 1, -1, 1], {2: "why", 3: "so"})], ids=str
+    "answer",
+    [first_wrong(0, 4), first_wrong(2, 4), judged([0, 1, -1, 1], {2: "why", 3: "so"})],
+    ids=["none", "second", "reasons"],
 )
 def test_the_columns_of_a_table_say_the_same_answer(answer: Answer) -> None:
     screen = EACH if 0 in answer.content["labels"] else FIRST  # type: ignore[operator]
