@@ -91,7 +91,8 @@ def episodes(model, *, cut=0):
     return Rollout(
         prompt=batch.prompt, prompt_mask=batch.prompt_mask, response=batch.response, mask=batch.mask,
         logp=torch.zeros(batch.mask.shape), terminated=ended, truncated=~ended, group=1, ids=("a", "b", "a"),
-        texts=tuple(said[-1].content for said in EPISODES), turn=turn, transcripts=tuple(EPISODES),
+        texts=tuple(said[-1].content for said in EPISODES), turn=turn,
+        transcripts=tuple((*prompt.messages, *said) for prompt, said in zip(PROMPTS, EPISODES, strict=True)),
         outcome=torch.zeros(len(rows)), branches=Branches(read, sampled, torch.tensor(number)),
     )  # fmt: skip
 
