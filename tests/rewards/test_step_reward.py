@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -160,6 +161,37 @@ def test_steps_of_text_are_not_those_of_an_episode(tiny_model):
     model = model_of(tiny_model("qwen3", max_position_embeddings=256), "\n", TAGGED)
     with pytest.raises(TutelageError, match="steps of messages"):
         StepReward(model, same_tokens=True)(completions(model))
+
+
+def test_steps_of_text_within_a_single_turn_are_no_turns(tiny_model):
+    """Rows have turns if the environment adds to a prompt, even if every episode is a single one."""
+    model = model_of(tiny_model("llama"), "\n")
+    texts = ["First a.\nThen b.", "Only c.", "One.\nTwo.\nThree."]
+    rows = collate([EncodedRow((5, 6), (7,) * length) for length in (4, 2, 3)], 0, CPU)
+    ended = torch.ones(3, dtype=torch.bool)
+    rollout = Rollout(
+        prompt=rows.prompt, prompt_mask=rows.prompt_mask, response=rows.response, mask=rows.mask,
+        logp=torch.zeros(rows.mask.shape), terminated=ended, truncated=~ended, group=1, ids=("a", "b", "a"),
+        texts=tuple(texts), turn=torch.zeros_like(rows.response), outcome=torch.zeros(3),
+        transcripts=tuple((*p.messages, Message("assistant", text)) for p, text in zip(PROMPTS, texts, strict=True)),
+    )  # fmt: skip
+    found = StepReward(model, same_tokens=True, fold="product").breakdown(Completions(PROMPTS, texts, rollout))
+    assert found.credit is None
+    expected = [
+        math.prod(probabilities(model, prompt.messages, text.split("\n")))
+        for prompt, text in zip(PROMPTS, texts, strict=True)
+    ]
+    torch.testing.assert_close(found.total, torch.tensor(expected), rtol=0, atol=1e-5)
+
+
+def test_turns_outside_of_the_last_conversation_are_refused_to_a_model_that_reads_texts(tiny_model):
+    model = model_of(tiny_model("qwen3", max_position_embeddings=256), "", TAGGED)
+    rollout = episodes(model)
+    rollout = replace(rollout, transcripts=(rollout.transcripts[1], *rollout.transcripts[1:]))
+    given = Completions(PROMPTS, rollout.texts, rollout)
+    assert StepReward(model, same_tokens=True).breakdown(given).credit is not None
+    with pytest.raises(TutelageError, match="tokenizer of the policy"):
+        StepReward(model, same_tokens=False).breakdown(given)
 
 
 def test_an_episode_longer_than_the_context_of_the_model_is_refused(tiny_model):

@@ -66,7 +66,8 @@ class StepReward(ModelReward):
         values = token_values(self.model.split, self.model.values, rows, self.budget)
         running = _RUNNING[self.fold](values.sigmoid().where(rows.mask, 1.0))
         total = running.gather(1, rows.mask.sum(1, keepdim=True) - 1).squeeze(1)
-        return Breakdown(total, credit=_credit(completions, running, rows.mask))
+        credit = None if self.model.separator else self._credit(completions, running, rows.mask)
+        return Breakdown(total, credit=credit)
 
     def _of_some(self, completions: Sequence[Completion], spoken: Sequence[int]) -> Breakdown:
         """The breakdown if only some completions have a turn."""
@@ -103,6 +104,20 @@ class StepReward(ModelReward):
         steps = [part for part in said[0].content.split(separator) if part.strip()]
         return encode_steps(messages, steps or [""], separator, tokenizer)
 
+    def _credit(self, completions: Sequence[Completion], potential: Tensor, present: Tensor) -> Tensor | None:
+        """Rewards of the turns of episodes, on the last token of each; None for single turns. Float[B, R]"""
+        rows = completions.rows if isinstance(completions, Completions) else None
+        if not isinstance(rows, Rollout) or rows.turn is None:
+            return None
+        credit = torch.zeros(rows.mask.shape, device=potential.device)
+        ends = turn_ends(rows.turn, rows.mask).to(potential.device)
+        if not torch.equal(ends.sum(1), present.sum(1)):
+            raise TutelageError(
+                f"The reward {self.name} reads the last conversation of an episode as text, and one has turns in "
+                "another conversation: use a process reward model with the tokenizer of the policy."
+            )
+        return credit.masked_scatter(ends, shaping_rewards(potential, present)[present])
+
 
 def _with_turns(completions: Sequence[Completion]) -> Sequence[int]:
     """Completions with a turn of the policy."""
@@ -128,13 +143,3 @@ def _turns(said: Messages) -> list[Step]:
     """The messages as steps: each of the assistant's with those after it."""
     starts = [place for place, message in enumerate(said) if message.role == "assistant"]
     return [said[start:end] for start, end in zip(starts, [*starts[1:], len(said)], strict=True)]
-
-
-def _credit(completions: Sequence[Completion], potential: Tensor, present: Tensor) -> Tensor | None:
-    """Rewards of the turns of episodes, on the last token of each; None for single turns. Float[B, R]"""
-    rows = completions.rows if isinstance(completions, Completions) else None
-    if not isinstance(rows, Rollout) or rows.turn is None:
-        return None
-    credit = torch.zeros(rows.mask.shape, device=potential.device)
-    ends = turn_ends(rows.turn, rows.mask).to(potential.device)
-    return credit.masked_scatter(ends, shaping_rewards(potential, present)[present])
