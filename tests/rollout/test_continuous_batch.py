@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -174,6 +175,28 @@ def test_an_attempt_that_ends_while_its_turn_is_sampled_leaves_the_batch(policy)
         policy.end_ids = ends
     assert len(attempts) == 2
     assert not rollout.outcome.isnan().any()
+
+
+def test_an_attempt_that_ends_while_its_turn_waits_for_room_does_not_hold_up_the_next(policy, batches):
+    """Both requests of the episode are in the queue: the answer belongs to the later one."""
+    batches.limits.update(rows=1)
+    attempts, turns, found = Counter(), set(), []
+
+    async def impatient(row, episode):
+        attempts[episode.messages] += 1
+        turn = asyncio.ensure_future(episode.chat())
+        turns.add(turn)
+        if attempts[episode.messages] == 1:
+            await asyncio.sleep(0)  # the turn is requested
+            raise Fault("no patience")
+        return float(len((await turn).content))
+
+    playing = threading.Thread(target=lambda: found.append(played(policy, impatient, n=1)[0]), daemon=True)
+    playing.start()
+    playing.join(20)
+    assert found, "it hangs"
+    assert set(attempts.values()) == {2}
+    assert not found[0].outcome.isnan().any()
 
 
 def test_a_stop_string_ends_a_turn(policy):

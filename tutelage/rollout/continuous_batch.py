@@ -99,7 +99,9 @@ class ContinuousBatch:
         return self.lines.computed - self._new - sum(map(len, self._prompts))
 
     def add(self, request: TurnRequest, name: str, number: int) -> None:
-        """Queue a turn, with the name and the number of its random stream (see `token_sampling.row_seed`)."""
+        """Queue a turn, with the name and the number of its random stream (see `token_sampling.row_seed`). It replaces
+        one of the same episode that nobody waits for any more, as of an attempt that ended."""
+        self._abandon(episode_of(request.trace))
         self._queue.append((request, name, number))
 
     def forget(self, trace: Trace) -> None:
@@ -169,7 +171,7 @@ class ContinuousBatch:
             self._turns.append(ActiveTurn(request, line, pieces, seeded))
 
     def _abandon(self, episode: Episode) -> None:
-        """Forget turns of an attempt that ended without waiting for them."""
+        """Forget the turn of an episode that has not been sampled."""
         self._turns = [turn for turn in self._turns if turn.episode != episode]
         self._queue = deque(item for item in self._queue if episode_of(item[0].trace) != episode)
 
@@ -189,7 +191,6 @@ class ContinuousBatch:
         """The line of a request, and what it has to read: what is new, or the whole context, whose prompt is a piece of
         its own, as the trainer reads it."""
         episode, tokens = episode_of(request.trace), request.tokens
-        self._abandon(episode)
         kept = self._kept.pop(episode, None)
         goes_on = kept is not None and kept.precedes(request)
         if kept is not None and kept.line is not None:
