@@ -1,6 +1,5 @@
 """An agent of the standard library alone, for tests of `--agent`. The column `does` of a row says what it does."""
 
-import contextlib
 import json
 import os
 import subprocess
@@ -15,12 +14,14 @@ ADDRESS = urlsplit(os.environ["OPENAI_BASE_URL"])
 TOOL = json.loads(ROW.get("tool", "null"))
 
 
-def ask(messages, retry=0, patience=60.0, **more):
-    """(status, reply) of the policy."""
-    connection = HTTPConnection(ADDRESS.hostname, ADDRESS.port, timeout=patience)
+def ask(messages, retry=0, leaves=False, **more):
+    """(status, reply) of the policy; nothing for a client that leaves without waiting."""
+    connection = HTTPConnection(ADDRESS.hostname, ADDRESS.port, timeout=60.0)
     body = {"model": "gpt-4o", "messages": messages} | ({"tools": [TOOL]} if TOOL else {}) | more
     headers = {"content-type": "application/json", "x-stainless-retry-count": str(retry)}
     connection.request("POST", f"{ADDRESS.path}/chat/completions", json.dumps(body), headers)
+    if leaves:
+        return connection.close()
     response = connection.getresponse()
     return response.status, response.read().decode()
 
@@ -55,9 +56,9 @@ elif DOES == "twice":
     said(messages)
     said(messages)
 elif DOES == "leave":
-    said(messages)
-    with contextlib.suppress(TimeoutError):
-        ask([*messages, {"role": "user", "content": "Another."}], patience=0.02)
+    answer = said(messages)
+    messages += [answer] if ROW.get("continues") else []
+    ask([*messages, {"role": "user", "content": "Another."}], leaves=True)
 elif DOES == "aside":  # another conversation in between
     answer = said(messages)
     said([{"role": "user", "content": "Aside."}])

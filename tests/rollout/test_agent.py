@@ -74,11 +74,14 @@ def test_a_retry_has_the_reply_of_the_request_that_it_repeats(policy):
     assert [len(run(policy, [doing(name)]).rows(torch.tensor([0])).contexts) for name in ("retry", "twice")] == [1, 2]
 
 
-def test_a_turn_that_nobody_received_is_not_trained(policy):
+@pytest.mark.parametrize("continues", [False, True])
+def test_a_turn_that_nobody_received_is_not_trained(policy, continues):
     first = run(policy, [replace(doing("talk", turns=1), id="leave")])
-    found = run(policy, [doing("leave")])
+    found = run(policy, [doing("leave", continues=continues)])
     assert tokens(found, 0) == tokens(first, 0)
     assert found.texts == first.texts
+    assert found.transcripts == first.transcripts
+    assert found.branches is None
 
 
 def test_a_conversation_goes_on_after_another_one(policy):

@@ -83,13 +83,14 @@ class Environment:
 @dataclass
 class BranchTokens:
     """Tokens that a branch has read and written, which are `messages`; `spans` are the places of those that were
-    sampled in its `turns`, by number."""
+    sampled in its `turns`, by number, and `said` the numbers of messages up to each turn."""
 
     prompt: int
     tokens: list[int]
     messages: Messages
     spans: list[tuple[int, int]] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
+    said: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -112,10 +113,11 @@ class Trace:
         rollout are."""
         for context in self.contexts:
             if context.turns[-1] in episode.unread:
-                context.turns.pop()
-                start, _ = context.spans.pop()
-                context.tokens, context.messages = context.tokens[:start], context.messages[:-1]
+                del context.turns[-1], context.spans[-1], context.said[-1]
         self.contexts = [context for context in self.contexts if context.turns]
+        for context in self.contexts:
+            context.tokens = context.tokens[: context.spans[-1][1]]
+            context.messages = context.messages[: context.said[-1]]
         latest = max(self.contexts, key=lambda context: context.turns[-1], default=None)
         self.messages = () if latest is None else latest.messages
         order = [number for context in self.contexts for number in context.turns]
@@ -286,6 +288,7 @@ class Episodes:
         trace.turns.append(completion)
         held.tokens, held.messages = [*tokens, *completion.tokens], (*conversation, turn.message)
         held.spans.append((len(tokens), len(held.tokens)))
+        held.said.append(len(held.messages))
         return turn, not completion.terminated
 
 
