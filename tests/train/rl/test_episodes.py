@@ -23,11 +23,19 @@ from tiny_training import EpisodeWorld, gradients_of, policy_of, recipe_of
 import tutelage as tt
 from tutelage.algorithms.recipe import prepare
 from tutelage.algorithms.recipe_state import initial_state
+from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.core.batch import Rollout
+from tutelage.core.rows import EncodedRow, collate
+from tutelage.models.backbone import load_backbone
+from tutelage.models.budget import Budget
 from tutelage.models.heads import new_reward_model
+from tutelage.models.policy import Policy
 from tutelage.rewards.step_reward import StepReward
 from tutelage.rollout.episodes import Truncation
 from tutelage.tools.tool import Fault
+from tutelage.train.rl.batch_scores import last_values
+from tutelage.train.rl.critic import make_critic
 from tutelage.train.rl.rollouts import score_rollout
 from tutelage.train.rl.update import minibatch_step
 
@@ -382,6 +390,25 @@ def test_the_value_after_a_cut_is_that_of_the_state_after_the_last_token(tiny_mo
     last = scored.mask.sum(1) - 1
     difference = (batch.target - none.target)[torch.arange(len(scored)), last]
     torch.testing.assert_close(difference, scored.last_value)
+
+
+def test_the_value_after_a_cut_at_the_end_of_the_context_is_that_without_the_first_token(tiny_model):
+    policy = Policy(load_backbone(config.Model(tiny_model("gpt2"), device="cpu", engine="plain")))
+    critic = make_critic(policy, "trunk", None, seed=1)
+    torch.nn.init.normal_(critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(5))
+    texts = [list(range(5, 5 + policy.context)), list(range(5, 40))]
+    rows = collate([EncodedRow(tuple(one[:8]), tuple(one[8:])) for one in texts], 0, policy.device)
+    cut = torch.ones(2, dtype=torch.bool)
+    rollout = Rollout(
+        prompt=rows.prompt, prompt_mask=rows.prompt_mask, response=rows.response, mask=rows.mask,
+        logp=torch.zeros(rows.mask.shape), terminated=~cut, truncated=cut, group=1, ids=("a", "b"),
+    )  # fmt: skip
+    found = last_values(policy, critic, rollout, Budget.of(4096))
+    for value, tokens in zip(found, (texts[0][1:], texts[1]), strict=True):
+        with torch.no_grad():
+            hidden = policy.model(input_ids=torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1]
+            expected = critic.head(hidden[0, -1])[0]
+        torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
 
 
 def test_a_prompt_whose_greedy_episode_is_lost_to_faults_leaves_the_step(tiny_model):

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from tutelage.algorithms.recipe import critic_loss, needs_divergence, needs_entropy
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Batch, Rollout, Rows, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean
+from tutelage.core.rows import read_at
 from tutelage.models.budget import Budget, token_values
 from tutelage.train.learner import LossTerms
 from tutelage.train.rl.setup import CriticModel, PolicyModel, Setup
@@ -60,7 +60,8 @@ def value_rows(policy: PolicyModel, critic: CriticModel, rows: Rows, budget: Bud
 def last_values(policy: PolicyModel, critic: CriticModel, rollout: Rollout, budget: Budget) -> Tensor:
     """Value of the state after the last token of each truncated row, 0 for the others. Float[B]
 
-    It is the value before a further token, whatever that is.
+    It is the value before a further token, whatever that is. A row that fills the context loses the first token of its
+    prompt for it.
     """
     last = torch.zeros(len(rollout), device=rollout.mask.device)
     cut = rollout.truncated & rollout.mask.any(1)
@@ -68,14 +69,10 @@ def last_values(policy: PolicyModel, critic: CriticModel, rollout: Rollout, budg
         return last
     rows = rollout.rows(cut)
     contexts = rows.contexts if rows.branches is None else rows.branches.last(len(rows))
-    count = contexts.mask.sum(1, keepdim=True)
-    longer = Rows(
-        prompt=contexts.prompt,
-        prompt_mask=contexts.prompt_mask,
-        response=pad(contexts.response, (0, 1)).scatter(1, count, contexts.prompt[:, -1:]),
-        mask=pad(contexts.mask, (0, 1)).scatter(1, count, value=True),
-    )
-    last[cut] = value_rows(policy, critic, longer, budget).gather(1, count).squeeze(1).to(last)
+    end = contexts.mask.sum(1, keepdim=True) - 1
+    marked = torch.zeros_like(contexts.mask).scatter(1, end, value=True)
+    longer = read_at(contexts, marked, longest=policy.context)
+    last[cut] = value_rows(policy, critic, longer, budget).squeeze(1).to(last)
     return last
 
 

@@ -23,6 +23,7 @@ class PolicyModel(Protocol):
 
     is_exact    whether sampling and `scores` give a token the same log-probability
     extends_exactly  whether sampling from a kept context (see `engines.lines`) gives the bits of `scores`
+    context     the most tokens of a row; None without a limit
     states      the hidden state before each response token, row by row. Float[M, d]
     logits      the logits at these states over the temperature, differentiable twice. Float[M, V]
     scores      log-probabilities of all tokens and further requested scores; `value_head` maps states to values [M, 1]
@@ -42,6 +43,10 @@ class PolicyModel(Protocol):
     @property
     def extends_exactly(self) -> bool:
         return False
+
+    @property
+    def context(self) -> int | None:
+        return None
 
     @property
     def vocabulary(self) -> int: ...
