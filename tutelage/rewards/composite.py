@@ -205,7 +205,8 @@ class DealtReward(RewardWrapper):
                 whole[name][places] = torch.tensor(values)
         rows = {place: row for places, _, some in gathered for place, row in zip(places, some or (), strict=False)}
         parts = {name: values.to(device) for name, values in whole.items()}
-        paid = torch.tensor([rows[place] for place in range(len(ids))], device=device) if rows else None
+        none = [0.0] * len(next(iter(rows.values()), ()))  # for ranks whose completions have no turn
+        paid = torch.tensor([rows.get(place, none) for place in range(len(ids))], device=device) if rows else None
         return Breakdown(parts.pop(TOTAL), parts, paid)
 
 
