@@ -214,7 +214,8 @@ def _look(
         first.look(step)
         write_samples(run, step, settings.sample_every)
         metrics = reward_metrics(reward) | ({} if environment is None else environment.metrics())
-        return run.ranks.totals(metrics) if metrics else {}
+        together = metrics or environment is not None  # on all ranks, also those that played no episode of the step
+        return run.ranks.totals(metrics) if together else {}
 
     return look
 
