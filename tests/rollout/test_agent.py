@@ -84,6 +84,16 @@ def test_a_turn_that_nobody_received_is_not_trained(policy, continues):
     assert found.branches is None
 
 
+def test_a_turn_that_is_cut_after_its_program_has_ended_is_not_trained(policy):
+    """With this seed the first turn ends with its first token, and the one that nobody waits for is cut."""
+    settings = {"sampling": replace(FREE, max_new_tokens=3), "seed": 6}
+    first = run(policy, [replace(doing("talk", turns=1), id="leave")], **settings)
+    found = run(policy, [doing("leave", continues=True)], **settings)
+    if not found.truncated.item():  # the program ended before
+        assert tokens(found, 0) == tokens(first, 0)
+        assert found.transcripts == first.transcripts
+
+
 def test_a_conversation_goes_on_after_another_one(policy):
     found = run(policy, [doing("aside")], sampling=replace(FREE, max_new_tokens=40))
     assert len(context_tokens(found, 0)) == 2

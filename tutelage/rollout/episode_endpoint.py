@@ -172,7 +172,8 @@ class Session:
             reply.message.cancel()
 
     async def _next(self, conversation: Messages) -> tuple[int, Message]:
-        """The next turn, which nobody has received yet. What ends the episode is an error for its client."""
+        """The next turn, which nobody has received yet. What ends the episode is an error for its client, unless it has
+        left before."""
         async with self._turn:
             number = len(self.episode.rewards)
             self.episode.unread.add(number)
@@ -182,9 +183,10 @@ class Session:
             except (TutelageError, asyncio.CancelledError):
                 raise
             except BaseException as end:
-                self.episode.unread.discard(number)  # of a turn that was cut
-                self._closed = True
-                self.ended.set_result(end)
+                if not self._closed:
+                    self.episode.unread.discard(number)  # of a turn that was cut
+                    self._closed = True
+                    self.ended.set_result(end)
             raise RequestError("The episode has ended.", status=409)
 
 
