@@ -81,6 +81,12 @@ def test_a_user_with_both_models_is_refused():
         split_test([Response("a", "u7", 1, None, None, 0), Response("b", "u7", 1, None, None, 0)], Requirements())
 
 
+def test_a_user_with_responses_without_time_is_refused():
+    rows = [Response("a", "u8", 1, None, None, time) for time in (0, BEGIN)]
+    with pytest.raises(TutelageError, match="u8"):
+        split_test(rows, Requirements())
+
+
 def test_reading(tmp_path):
     file = tmp_path / "responses.csv"
     file.write_text(

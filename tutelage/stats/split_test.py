@@ -168,6 +168,11 @@ def _users(rows: Iterable[Response], required: Requirements) -> dict[str, _User]
     users: dict[str, _User] = {}
     for row in rows:
         user = users.setdefault(row.user, _User(row.arm, row.time))
+        if (row.time > 0) != (user.begin > 0):
+            raise TutelageError(
+                f"Some responses to the user {row.user!r} have a time and others have none, so the first hours are "
+                "unknown. Give each response its time."
+            )
         if user.arm != row.arm:
             raise TutelageError(
                 f"The user {row.user!r} was assigned to both models. Assign each user to one, and leave out users from "

@@ -40,6 +40,8 @@ def test_promotion_and_withdrawal(run, outcomes, tmp_path):
     result = tt.promote(run=run, outcomes=str(outcomes), link=link)
     assert result.promoted
     assert link.resolve() == (run / "model").resolve()
+    with pytest.raises(TutelageError, match="already"):
+        tt.promote(run=run, outcomes=str(outcomes), link=link)
     card = (run / "model" / "README.md").read_text()
     assert "## Promotion" in card
     assert f"{result.test.difference.value:+.3f}" in card

@@ -249,6 +249,8 @@ def _side(
     figures = {}
     for key, column in scores.items():
         values = [value for value in column if value is not None]
+        if not values:
+            raise TutelageError(f"No completion has a score by {key}, so nothing can be reported about it.")
         mean = sum(values) / len(values)
         figures[f"{key}_mean"] = mean
         figures[f"{key}_std"] = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5

@@ -48,6 +48,8 @@ def promote(settings: PromoteSettings) -> Promotion:
     if settings.outcomes is None:
         _withdraw(settings, decisions)
         return Promotion(False, None)
+    if decisions and decisions[-1].get("promoted"):
+        raise TutelageError(f"{settings.run} is promoted already. Withdraw that with --undo before another decision.")
     with phase("evidence"):
         responses, notes = read_responses(settings.outcomes)
         required = Requirements(

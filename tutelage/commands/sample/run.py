@@ -173,12 +173,18 @@ def _played(settings: SampleSettings, prompts: Sequence[Prompt], environment: "E
     policy = Policy(load_backbone(settings.model))
     generator = dealt_generator(playing(environment, policy, prompts, LocalGenerator(policy)), ranks)
     batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
-    rows = zip(batch.prompts, batch.rollout.transcripts, batch.rollout.terminated.tolist(), strict=True)
+    rollout = batch.rollout
+    cut = [False] * len(rollout) if rollout.truncated is None else rollout.truncated.tolist()
+    columns = (rollout.transcripts, rollout.terminated.tolist(), cut)
     completions: Rows = []
-    for row, (prompt, said, ended) in enumerate(rows):
+    for row, (prompt, said, ended, was_cut) in enumerate(zip(batch.prompts, *columns, strict=True)):
+        if not (ended or was_cut):
+            continue  # lost to faults
         own = after_prompt(said, prompt.messages)
         completion = _completion(settings, prompt, row % settings.n, transcript_text(own), ended)
         completions.append((replace(completion, steps=split_trace(own)[1]), {}))
+    if lost := len(batch.prompts) - len(completions):
+        remark(f"{counted(lost, 'episode')} left out: lost to faults of the environment or its tools.")
     return completions
 
 
