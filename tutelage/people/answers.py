@@ -98,16 +98,18 @@ class Answer:
 
 DECISIONS: Mapping[str, bool | None] = {"met": True, "unmet": False, "unsure": None}
 """Verdicts on a criterion of a rubric, as in `data.rubrics`."""
+_VERDICTS = "verdicts"
+"""The part of an answer's content that holds them."""
 
 
 def judged(verdicts: Mapping[str, Sequence[str]]) -> Answer:
     """An answer with verdicts by criterion, each for the displayed responses from left to right."""
-    return Answer("judged", content={"verdicts": {name: list(values) for name, values in verdicts.items()}})
+    return Answer("judged", content={_VERDICTS: {name: list(values) for name, values in verdicts.items()}})
 
 
 def verdicts_in(content: Mapping[str, object]) -> Mapping[str, Sequence[str]]:
     """The verdicts by criterion in the content of an answer; empty without any."""
-    verdicts = content.get("verdicts", {})
+    verdicts = content.get(_VERDICTS, {})
     return verdicts if isinstance(verdicts, Mapping) else {}
 
 
@@ -142,26 +144,36 @@ def displayed(answer: Answer) -> dict[str, object]:
     return record | ({"criteria": dict(answer.criteria)} if answer.criteria else {})
 
 
-def map_texts(content: object, change: Callable[[str], str]) -> Any:
-    """The content of an answer with its texts changed, all of which the rater wrote."""
-    if isinstance(content, str):
-        return change(content)
-    if isinstance(content, Mapping):
-        return {name: map_texts(value, change) for name, value in content.items()}
-    return [map_texts(value, change) for value in content] if isinstance(content, list | tuple) else content
+def map_texts(content: Mapping[str, object], change: Callable[[str], str]) -> dict[str, Any]:
+    """The content of an answer with the texts changed that the rater wrote; verdicts are words of the page."""
+    return {name: value if name == _VERDICTS else _mapped(value, change) for name, value in content.items()}
 
 
-def texts_in(content: object) -> list[str]:
-    """The texts in the content of an answer."""
-    if isinstance(content, str):
-        return [content]
-    values = content.values() if isinstance(content, Mapping) else content if isinstance(content, list | tuple) else ()
-    return [text for value in values for text in texts_in(value)]
+def _mapped(value: object, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {name: _mapped(each, change) for name, each in value.items()}
+    return [_mapped(each, change) for each in value] if isinstance(value, list | tuple) else value
+
+
+def texts_in(content: Mapping[str, object]) -> list[str]:
+    """The texts in the content of an answer that the rater wrote."""
+    texts: list[str] = []
+
+    def add(text: str) -> str:
+        texts.append(text)
+        return text
+
+    map_texts(content, add)
+    return texts
 
 
 def map_displayed(record: Mapping[str, object], change: Callable[[str], str]) -> dict[str, object]:
     """The displayed form of an answer with the texts of its content changed."""
-    return {name: value if name in _COMMON else map_texts(value, change) for name, value in record.items()}
+    return {name: record[name] for name in _COMMON if name in record} | map_texts(
+        {name: value for name, value in record.items() if name not in _COMMON}, change
+    )
 
 
 _COMMON = ("choice", "strength", "criteria")

@@ -71,8 +71,8 @@ FATES = (
     "skipped", "excluded", "other_kind", "other_version", "superseded",
 )  # fmt: skip
 """used: part of a preference. outvoted: a tie or both-bad on a decided pair. tied, both_bad: the majority verdict on
-the pair. too_few: the pair has fewer than `min_votes` votes. identical: the responses are the same text. The others
-depend on the vote alone."""
+the pair. too_few: the pair has fewer than `min_votes` votes. identical: the responses are the same text. skipped: also
+an answer that decides about no pair, since it is unsure about most criteria. The others depend on the vote alone."""
 
 
 def fate(vote: "Vote", selection: Selection) -> str:

@@ -157,10 +157,12 @@ def _outcome(label: Label, question: Question, settled: Mapping[str, str], selec
 
 def _final(vote: Vote, what: str, outcomes: Mapping[PairKey, str], decided: Set[PairKey]) -> str:
     """The final fate of a vote. A counting vote has the fate of its pair; with several pairs, it is used if any pair
-    is."""
+    is, and without any, as if skipped."""
     if what != "counts":
         return what
     pairs = [(vote.item, pair.first, pair.second) for pair in vote.pairs]
+    if not pairs:
+        return "skipped"
     fates = {outcomes[pair] for pair in pairs}
     outcome = "used" if "used" in fates else min(fates)
     beside = vote.verdict == "both_bad" or (vote.verdict == "tie" and pairs[0] in decided)

@@ -38,6 +38,7 @@ from tutelage.people.kinds.checklist import CHECKLIST
 from tutelage.people.kinds.kind import ResponseValues, Screen
 from tutelage.people.restoration import import_export
 from tutelage.people.simulated_raters import SimulatedRater
+from tutelage.people.store.rater_erasure import forget
 
 from ..worlds import QUIET, SECRET, asked
 
@@ -162,6 +163,29 @@ def test_an_export_restores_the_rubric_and_the_verdicts(lite: Store, tmp_path: P
     again = import_export(lite, tmp_path / "export", name="again")
     assert [vote.said for vote in list_votes(lite, again.id)] == [vote.said for vote in list_votes(lite, study.id)]
     assert list_questions(lite, again.id)[0].prompt == list_questions(lite, study.id)[0].prompt
+
+
+def test_an_answer_that_decides_about_no_pair_counts_as_skipped(lite: Store, tmp_path: Path) -> None:
+    """Unsure about everything: no response has a score."""
+    study = study_of_three(lite, overlap=2)
+    for name in ("anna", "bert"):
+        question = asked(lite, add_rater(lite, study.id, name).id)
+        unsure = judged({criterion.text: ["unsure"] * 3 for criterion in question.rubric})
+        submit(lite, question.id, unsure if name == "anna" else truth(question))
+    assert label_study(lite, study.id, Selection()).fates == {"skipped": 1, "used": 1}
+    assert export_study(lite, study.id, tmp_path / "export").manifest["judgements"]
+
+
+def test_a_forgotten_rater_leaves_the_verdicts(lite: Store) -> None:
+    study = study_of_three(lite)
+    rater = add_rater(lite, study.id, "anna").id
+    question = asked(lite, rater)
+    submit(lite, question.id, truth(question))
+    (before,), labels = list_votes(lite, study.id), label_study(lite, study.id, Selection()).labels.labels
+    forget(lite, rater)
+    (after,) = list_votes(lite, study.id)
+    assert (after.said, after.displayed) == (before.said, before.displayed)
+    assert label_study(lite, study.id, Selection()).labels.labels == labels
 
 
 def test_a_changed_question_keeps_the_criteria(lite: Store) -> None:
