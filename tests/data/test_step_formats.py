@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.formats import load_preferences, load_prompts, load_steps
+from tutelage.data.formats import load_preferences, load_prompts, load_steps, load_traces
 from tutelage.data.records import Message, RatedSteps, ToolCall, user
 
 Row = dict[str, Any]
@@ -163,12 +163,15 @@ def test_a_step_that_a_rater_wrote_is_good_and_a_flagged_one_is_not_rated(tmp_pa
         prm800k(candidates(candidate("a", 1), chosen=0)) | {"is_initial_screening_question": True},
         prm800k(candidates(candidate("a", 1), chosen=0), finish_reason="bad_problem"),
         prm800k(candidates(candidate("a", 1), chosen=0), finish_reason="give_up"),
+        prm800k(),
+        prm800k(candidates()),
     ],
 )
 def test_rows_of_prm800k_that_do_not_rate_a_solution_are_left_out(tmp_path, other):
-    loaded = load_steps(write(tmp_path, other, prm800k(candidates(candidate("a", 1), chosen=0))))
-    assert loaded.places == ("line 2",)
-    assert any("1 row left out" in note for note in loaded.notes)
+    path = write(tmp_path, other, prm800k(candidates(candidate("a", 1), chosen=0)))
+    for loaded in (load_steps(path), load_traces(path)):
+        assert loaded.places == ("line 2",)
+        assert any("1 row left out" in note for note in loaded.notes)
 
 
 @pytest.mark.parametrize(

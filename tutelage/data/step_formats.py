@@ -137,6 +137,8 @@ def _prm800k(values: Values) -> Rated:
         if chosen is None:
             break
         path.append(chosen)
+    if not path and not records:
+        raise LeftOut("row", "its label has no step")
     return (_rated(messages, path), *records) if path else tuple(records)
 
 
