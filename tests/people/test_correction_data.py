@@ -9,7 +9,7 @@ import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_demonstrations, load_preferences
-from tutelage.data.records import CompletionRecord, Demonstration, Message, Preference, Prompt, user
+from tutelage.data.records import ALL_ROWS, CompletionRecord, Demonstration, Message, Preference, Prompt, ToolCall, user
 from tutelage.people import (
     Answer,
     Item,
@@ -33,6 +33,7 @@ from tutelage.people.answers import Correction, Span
 from tutelage.people.export import export_study
 from tutelage.people.restoration import import_export
 from tutelage.people.store.studies import list_versions
+from tutelage.people.training_data import training_pairs
 
 from .worlds import QUIET, SECRET, asked, records
 
@@ -57,6 +58,30 @@ def says(store: Store, study: Study, name: str, answer: Answer, response: int | 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+
+
+def test_an_edited_trace_is_rejected_as_its_messages(lite: Store, tmp_path: Path) -> None:
+    """One of several messages is in the export, but no text to train on."""
+    study = create_study(lite, "traces", plan=QUIET, secret=SECRET, presentation=SHOWN)
+    call = Message("assistant", "", calls=(ToolCall("look", "{}", "1"),))
+    result, last = Message("tool", "rain", call_id="1"), Message("assistant", "It rains.")
+    responses = [
+        CompletionRecord("r", "p", "call, result, answer", "m", steps=((call, result), (last,))),
+        CompletionRecord("s", "p", "call", "m", steps=((call,),)),
+    ]
+    add_items(lite, study.id, [Prompt("p", user("q"))], responses, [Item("i", "p", ("r", "s"))])
+    says(lite, study, "anna", Answer("both_bad", correction=Correction("It is dry.")), response=1)
+    (found,) = label_study(lite, study.id, Selection()).corrections
+    assert [pair.rejected for _, pair in found.pairs] == [call]
+    says(lite, study, "bert", Answer("both_bad", correction=Correction("It is wet.")), response=0)
+    export_study(lite, study.id, tmp_path / "export")
+    rejected = [row["rejected"] for row in rows(tmp_path / "export", "corrections.jsonl")]
+    assert [[message["role"] for message in each] for each in rejected] == [
+        ["assistant"],
+        ["assistant", "tool", "assistant"],
+    ]
+    with pytest.raises(TutelageError, match="'i'"):
+        training_pairs(label_study(lite, study.id, Selection()), ALL_ROWS)
 
 
 def test_an_edited_response_is_better_than_the_one_it_was(store: Store) -> None:

@@ -62,7 +62,7 @@ class CorrectedAnswer:
                 Preference(
                     messages,
                     turn_with_parts(self.correction.text),
-                    turn_with_parts(self.question.texts[index]),
+                    turn_with_parts(self.question.turns[index]),
                     p_chosen=self.reliability,
                     weight=1 / (self.count * len(originals)),
                 ),

@@ -223,16 +223,17 @@ def preference_row(row: Row, study: str) -> dict[str, object]:
 
 
 def _traces(**sides: CompletionRecord) -> dict[str, object]:
-    """The responses of a preference that are traces, as lists of messages."""
+    """The responses of a row that are traces, by column, as lists of messages."""
     traces = {side: trace_of(completion) for side, completion in sides.items()}
-    return {side: list(map(message_row, messages)) for side, messages in traces.items() if messages}
+    return {side: list(map(message_row, with_parts(messages))) for side, messages in traces.items() if messages}
 
 
 def step_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:
     """Responses with labels of their steps as lines of steps.jsonl."""
     for row in labelled.steps:
         completion = row.question.completions[0]
-        rated = RatedSteps(row.question.messages, completion.steps, row.probabilities)
+        steps = tuple(step if isinstance(step, str) else with_parts(step) for step in completion.steps)
+        rated = RatedSteps(with_parts(row.question.messages), steps, row.probabilities)
         counts = [each and {word: each.counts[verdict] for word, verdict in STEP_COUNTS.items()} for each in row.labels]
         yield to_row(rated) | {
             "votes": counts, "item_id": row.question.key,
@@ -258,7 +259,11 @@ def bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
     for question in questions:
         for completion in question.completions:
             row = to_row(UnpairedAnswer(with_parts(question.messages), turn_with_parts(completion.text), False))
-            yield row | {"item_id": question.key, "completion_id": completion.id, "model": completion.sampler}
+            yield (
+                row
+                | _traces(completion=completion)
+                | {"item_id": question.key, "completion_id": completion.id, "model": completion.sampler}
+            )
 
 
 def demonstration_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:
@@ -273,7 +278,7 @@ def correction_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, o
         for index, preference in each.pairs:
             original = each.question.completions[index]
             rejected = {"rejected_id": original.id, "rejected_model": original.sampler}
-            yield to_row(preference) | rejected | _origin(each, study)
+            yield to_row(preference) | _traces(rejected=original) | rejected | _origin(each, study)
 
 
 def _origin(each: CorrectedAnswer, study: str) -> dict[str, object]:

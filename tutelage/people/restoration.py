@@ -1,8 +1,8 @@
 """Restoration of a study from its export: the same items, raters, judgements, versions and exclusions."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from tutelage.data.record_files import from_row
 from tutelage.data.records import CompletionRecord, Prompt, step_from
 from tutelage.people.answers import answer_from
 from tutelage.people.export import file_hash
-from tutelage.people.images import FOLDER, image_names
+from tutelage.people.images import FOLDER, NAME
 from tutelage.people.manifest import FORMAT
 from tutelage.people.settings import Consent, Plan
 from tutelage.people.store.bulk import AnswerRecord, write_answers
@@ -56,7 +56,7 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
     )
     for version in versions[1:]:
         present(store, study.id, version, actor=actor)
-    _add_items(store, study, folder, actor)
+    _add_items(store, study, folder, manifest["images"], actor)
     # In an export without names, raters are named by their pseudonyms.
     raters = [row | {"name": row.get("name", row["rater"])} for row in _lines(folder, "raters.jsonl")]
     names = {row["rater"]: row["name"] for row in raters}
@@ -99,7 +99,8 @@ def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
+def _add_items(store: Store, study: Study, folder: Path, count: int, actor: str) -> None:
+    """Add the items, and the `count` images of the export."""
     rows = _lines(folder, "items.jsonl")
     prompts = {row["prompt"]["id"]: from_row(Prompt, row["prompt"]) for row in rows}
     completions = {
@@ -108,9 +109,11 @@ def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
         for each in row["completions"]
     }
     items = [Item(**row["item"] | {"responses": tuple(row["item"]["responses"])}) for row in rows]
-    texts = [message.content for prompt in prompts.values() for message in prompt.messages]
-    texts += [completion.text for completion in completions.values()]
-    images = [_image(folder / FOLDER / name) for name in dict.fromkeys(chain.from_iterable(map(image_names, texts)))]
+    # Every image, whatever names it; a text may name one that the study never had.
+    paths = [path for path in sorted((folder / FOLDER).glob("*")) if re.fullmatch(NAME, path.name)]
+    if len(paths) != count:
+        raise TutelageError(f"Images are missing from the export: {folder / FOLDER} has {len(paths)} of {count}.")
+    images = map(_image, paths)
     add_items(store, study.id, prompts.values(), completions.values(), items, images=images, actor=actor)
 
 
@@ -119,7 +122,7 @@ def _image(path: Path) -> ImageFile:
     try:
         image = image_file(path.read_bytes())
     except OSError as error:
-        raise TutelageError(f"{path} is missing from the export.") from error
+        raise TutelageError(f"{path} cannot be read: {error.strerror or error}.") from error
     except BadImage as error:
         raise TutelageError(f"{path} was changed after the export ({error}); import an unmodified copy.") from error
     if image.name != path.name:

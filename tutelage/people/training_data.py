@@ -222,6 +222,8 @@ def training_pairs(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[T
     """The preferences of a study from the sources `rows`. Raises TutelageError if a response is a trace of several
     messages."""
     _refuse_traces(labelled.rows)
+    for each in labelled.corrections:
+        _refuse_trace(each.question, each.originals)
     pairs = [TrainingRow(row.preference, row.question, source_of(row)) for row in labelled.rows]
     for each in labelled.corrections:
         pairs += [TrainingRow(pair, each.question, "corrections") for _, pair in each.pairs]
@@ -248,11 +250,15 @@ def training_demonstrations(labelled: LabelledStudy, rows: Sequence[StudyRows]) 
 
 def _refuse_traces(rows: Iterable[Row]) -> None:
     for row in rows:
-        if any(len(trace_of(row.question.completions[place])) > 1 for place in (row.chosen, row.rejected)):
-            raise TutelageError(
-                f"Item '{row.question.key}' compares traces of several messages, which cannot be trained on as "
-                "preferences; `tutelage collect export` writes them."
-            )
+        _refuse_trace(row.question, (row.chosen, row.rejected))
+
+
+def _refuse_trace(question: Question, places: Iterable[int]) -> None:
+    if any(len(trace_of(question.completions[place])) > 1 for place in places):
+        raise TutelageError(
+            f"Item '{question.key}' compares traces of several messages, which cannot be trained on as preferences; "
+            "`tutelage collect export` writes them."
+        )
 
 
 def source_of(row: Row) -> StudyRows:

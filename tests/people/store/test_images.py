@@ -1,5 +1,6 @@
 """Images in the database: once each, of one study, in backups and exports, and refused where only text is read."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -10,15 +11,28 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_preferences
 from tutelage.data.images import image_file
 from tutelage.data.llm_judge import Opinion
-from tutelage.data.records import ImagePart
-from tutelage.people import Answer, Assignment, Item, Store, add_items, list_questions, open_store
+from tutelage.data.records import CompletionRecord, ImagePart, Message, Prompt, ToolCall, user
+from tutelage.data.transcripts import transcript_text
+from tutelage.people import (
+    Answer,
+    Assignment,
+    Item,
+    Store,
+    add_items,
+    add_rater,
+    create_study,
+    list_questions,
+    open_store,
+    submit,
+)
 from tutelage.people.export import export_study
+from tutelage.people.kinds.steps import judged
 from tutelage.people.model_judges import judge_study
 from tutelage.people.restoration import import_export
 from tutelage.people.store.archive import restore_archive, write_archive
 from tutelage.people.store.images import image_content, image_sizes, list_images
 
-from ..worlds import QUIET, Clock, add_pictures, raters_of, study_of, work
+from ..worlds import QUIET, Clock, add_pictures, asked, raters_of, study_of, work
 
 
 def words_first(question: Assignment) -> Answer:
@@ -73,6 +87,46 @@ def test_an_export_holds_the_images_and_is_a_study_again(store: Store, folder: P
     (out / "images" / names[0]).unlink()
     with pytest.raises(TutelageError, match="missing"):
         import_export(store, out, name="missing")
+
+
+def test_images_of_steps_are_parts_of_an_export_and_return(lite: Store, tmp_path: Path) -> None:
+    """Also those that only a step names; and a name without an image is a text like any other."""
+    study = create_study(lite, "steps", kind="steps")
+    image, shown = image_file(png()), f"images/{image_file(png()).name}"
+    call = Message("assistant", "", calls=(ToolCall("look", "{}", "1"),))
+    result = Message("tool", f"Seen:\n\n![a field]({shown})", call_id="1")
+    stranger = f"Here is ![none](images/{'0' * 64}.png)"
+    response = CompletionRecord("r", "p", "in short", "m", steps=((call, result), (Message("assistant", stranger),)))
+    add_items(lite, study.id, [Prompt("p", user("q"))], [response], [Item("i", "p", ("r",))], images=[image])
+    rater = add_rater(lite, study.id, "anna").id
+    submit(lite, asked(lite, rater).id, judged([1, -1]), rater_id=rater)
+    export_study(lite, study.id, tmp_path / "export")
+    row = json.loads((tmp_path / "export" / "steps.jsonl").read_text(encoding="utf-8"))
+    parts = [{"type": "text", "text": "Seen:"}, {"type": "image", "path": shown, "alt": "a field"}]
+    assert row["completions"][0][1]["content"] == parts
+    again = import_export(lite, tmp_path / "export", name="again")
+    assert dict(list_images(lite, again.id)) == {image.name: png()}
+    assert list_questions(lite, again.id)[0].completions == (response,)
+
+
+@pytest.mark.parametrize("verdict", ["left", "both_bad"])
+def test_a_trace_with_an_image_is_exported_as_messages_with_parts(lite: Store, tmp_path: Path, verdict: str) -> None:
+    study, file = create_study(lite, "pairs"), image_file(png())
+    turn = Message("assistant", f"![](images/{file.name})", calls=(ToolCall("look", "{}", "1"),))
+    responses = [
+        CompletionRecord("r", "p", transcript_text((turn,)), "m", steps=((turn,),)),
+        CompletionRecord("s", "p", "words", "m"),
+    ]
+    add_items(lite, study.id, [Prompt("p", user("q"))], responses, [Item("i", "p", ("r", "s"))], images=[file])
+    rater = add_rater(lite, study.id, "anna").id
+    question = asked(lite, rater)
+    left = "left" if question.order[0] == 0 else "right"
+    submit(lite, question.id, Answer("both_bad") if verdict == "both_bad" else Answer(left, 1))
+    export_study(lite, study.id, tmp_path / "export")
+    name, column = ("unpaired", "completion") if verdict == "both_bad" else ("preferences", "chosen")
+    row, *_ = map(json.loads, (tmp_path / "export" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines())
+    assert row[column][0]["content"] == [{"type": "image", "path": f"images/{file.name}"}]
+    assert row[column][0]["tool_calls"][0]["function"]["name"] == "look"
 
 
 def test_a_judge_of_text_refuses_an_image(store: Store) -> None:
