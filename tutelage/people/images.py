@@ -73,6 +73,12 @@ def as_parts(text: str) -> tuple[str, tuple[ImagePart, ...]]:
     return "".join((*texts, text[start:])), tuple(images)
 
 
+def as_markdown(words: str, address: str) -> str:
+    """An image in a text of a study."""
+    escaped = re.sub(r"([\\\[\]])", r"\\\1", " ".join(words.split()))
+    return f"![{escaped}]({address})"
+
+
 def turn_with_parts(turn: AssistantTurn) -> AssistantTurn:
     """A response of a study as the assistant's turn, with its images as parts."""
     return spoken(_message_with_parts(Message("assistant", turn) if isinstance(turn, str) else turn))
@@ -135,13 +141,12 @@ class Gallery:
         return replace(message, content="\n\n".join(filter(None, blocks)), images=())
 
     def _part(self, image: ImagePart, where: str) -> str:
-        words = re.sub(r"([\\\[\]])", r"\\\1", " ".join(image.words.split()))
         if is_remote(image.address):
             self._omit("at an address of the internet, which the pages of raters never open", where)
             address = re.sub(r"[<>\s]", "", image.address)
-            return f"![{words}](<{address}>)"
+            return as_markdown(image.words, f"<{address}>")
         try:
-            return f"![{words}]({self._store(image.address)})"
+            return as_markdown(image.words, self._store(image.address))
         except BadImage as reason:
             raise TutelageError(
                 f"{self.source}, {where}: the image {image.address[:80]!r} cannot be shown: {reason}."

@@ -11,6 +11,7 @@ from markdown_it.common.utils import escapeHtml
 
 from tutelage.data.records import Message, Messages, Step, ToolCall
 from tutelage.data.transcripts import transcript_text
+from tutelage.people.images import as_markdown, as_parts
 from tutelage.people.languages import Sentence, say
 from tutelage.people.web.render import direction_of, reveal_text
 
@@ -58,7 +59,7 @@ def call_names(messages: Messages) -> Mapping[str, str]:
 def message_html(message: Message, names: Mapping[str, str], html: Html, language: str, *, named: bool = False) -> str:
     """A message; with `named`, one of a person is introduced as such. `names` are the tools of calls by id."""
     if message.role == "tool":
-        return _result(message, message.name or names.get(message.call_id, ""), language)
+        return _result(message, message.name or names.get(message.call_id, ""), html, language)
     who = f'<p class="who">{_said(WHO[message.role], language)}</p>' if named else ""
     parts = [_thinking(message.thinking, html, language)] if message.thinking else []
     parts += [html(message.content)] if message.content.strip() else []
@@ -106,8 +107,11 @@ def _arguments(call: ToolCall) -> Iterator[tuple[str, str]]:
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _result(message: Message, name: str, language: str) -> str:
-    body = _folded(message.content, language) if message.content.strip() else ""
+def _result(message: Message, name: str, html: Html, language: str) -> str:
+    """A result as plain text, and after it its images."""
+    text, images = as_parts(message.content)
+    body = _folded(text, language) if text.strip() else ""
+    body += "".join(html(as_markdown(image.words, image.address)) for image in images)
     if is_error(message.content):
         return _card("result error", Sentence("Error"), name, body, language)
     return _card("result", Sentence("Result"), name, body, language)
