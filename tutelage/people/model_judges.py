@@ -90,8 +90,7 @@ def both_orders(question: Assignment, compare: Compare) -> Answer:
     Raises:
         TutelageError: the question has an image, or the judge fails.
     """
-    conversation = " ".join(message.content for message in question.messages)
-    refuse_images((conversation, *question.texts), f"The item '{question.item}'", "a model judge")
+    _refuse_images(question)
     opinion = in_both_orders(compare, question.messages, question.left, question.right).settled
     if opinion.preferred == "tie":
         return Answer("tie", reason=opinion.reason)
@@ -99,7 +98,12 @@ def both_orders(question: Assignment, compare: Compare) -> Answer:
 
 
 def by_criteria(question: Assignment, judge: JudgeCriterion) -> Answer:
-    """The judge's answer to a question about criteria; a missing verdict is unsure."""
+    """The judge's answer to a question about criteria; a missing verdict is unsure.
+
+    Raises:
+        TutelageError: the question has an image, or the judge fails.
+    """
+    _refuse_images(question)
     asked = [(text, criterion) for criterion in question.rubric for text in question.texts]
     decided = mapped(lambda each: judge(question.messages, *each), asked, AT_ONCE)
     words = {met: word for word, met in DECISIONS.items()}
@@ -107,6 +111,11 @@ def by_criteria(question: Assignment, judge: JudgeCriterion) -> Answer:
     for (_, criterion), met in zip(asked, decided, strict=True):
         verdicts.setdefault(criterion.text, []).append(words[met])
     return judged(verdicts)
+
+
+def _refuse_images(question: Assignment) -> None:
+    texts = (*(message.content for message in question.messages), *question.texts)
+    refuse_images(texts, f"The item '{question.item}'", "a model judge")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tutelage.people import (
     add_rater,
     create_study,
     list_questions,
+    list_votes,
     open_store,
     submit,
 )
@@ -134,6 +135,16 @@ def test_a_judge_of_text_refuses_an_image(store: Store) -> None:
     add_pictures(store, study)
     with pytest.raises(TutelageError, match="'pictures'"):
         judge_study(store, study.id, "judge", lambda *_: Opinion("first", 1))
+
+
+def test_a_judge_of_criteria_refuses_an_image(lite: Store) -> None:
+    study, file = create_study(lite, "criteria", kind="checklist"), image_file(png())
+    prompt = Prompt("p", user(f"What is ![this](images/{file.name})?"), data={"rubric": ["Names it"]})
+    responses = [CompletionRecord(key, "p", key, "m") for key in ("r", "s")]
+    add_items(lite, study.id, [prompt], responses, [Item("i", "p", ("r", "s"))], images=[file])
+    with pytest.raises(TutelageError, match="'i'"):
+        judge_study(lite, study.id, "judge", lambda *_: True)
+    assert list_votes(lite, study.id) == ()
 
 
 def test_files_for_text_alone_refuse_an_image(store: Store, folder: Path) -> None:
