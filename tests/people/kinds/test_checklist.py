@@ -1,5 +1,6 @@
 """Verdicts on the criteria of a prompt: the law of pairs, every stage from the answer to training rows, and back."""
 
+import json
 from dataclasses import replace
 from itertools import product
 from math import ceil
@@ -32,7 +33,7 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.aggregation import agreements
-from tutelage.people.answers import DECISIONS, judged
+from tutelage.people.answers import DECISIONS, Canonical, judged
 from tutelage.people.export import export_study
 from tutelage.people.kinds.checklist import CHECKLIST
 from tutelage.people.kinds.kind import ResponseValues, Screen
@@ -194,15 +195,24 @@ def test_a_changed_question_keeps_the_criteria(lite: Store) -> None:
     assert asked(lite, add_rater(lite, study.id, "anna").id).rubric == RUBRIC
 
 
-def test_votes_in_tables_have_a_column_for_each_criterion_and_response() -> None:
+def test_votes_in_tables_have_a_column_for_each_response() -> None:
+    """However many criteria the prompts of a study have."""
     screen = Screen(2, 2, rubric=RUBRIC)
     answer = judged({criterion.text: ["met", "unsure"] for criterion in RUBRIC})
     cells = CHECKLIST.cells(CHECKLIST.canonical(answer, (0, 1), screen))
-    assert cells["Is short_b"] == "unsure"
+    assert list(cells) == ["verdicts_a", "verdicts_b"]
+    assert json.loads(str(cells["verdicts_b"])) == {criterion.text: "unsure" for criterion in RUBRIC}
     read = CHECKLIST.read(cells, screen)
     assert read is not None
     assert read.content == answer.content
-    assert CHECKLIST.read({}, screen) is None
+    for other in (
+        {},
+        {"verdicts_a": "["},
+        {**cells, "verdicts_b": "[]"},
+        {**cells, "verdicts_a": '{"Is short": "met"}'},
+    ):
+        assert CHECKLIST.read(other, screen) is None
+    assert CHECKLIST.cells(Canonical("skip", 0, {}, {})) == {}
 
 
 def test_simulated_raters_find_more_criteria_met_in_better_responses() -> None:

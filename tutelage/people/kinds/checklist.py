@@ -5,6 +5,7 @@ better. With scores s in units of the rubric's positive points, the strength is 
 are a tie, and a response without a score is in no pair. Raters do not see the points.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -129,17 +130,17 @@ class Checklist:
         )
 
     def cells(self, answer: Canonical) -> Mapping[str, object]:
+        """A column for each response, with the verdicts by criterion as JSON: prompts have criteria of their own, so
+        that a column for each criterion would be a table as wide as the study is long."""
+        verdicts = verdicts_in(answer.content)
         return {
-            f"{name}_{letter}": value
-            for name, values in verdicts_in(answer.content).items()
-            for letter, value in zip(LETTERS, values, strict=False)
+            f"verdicts_{letter}": json.dumps(dict(zip(verdicts, values, strict=True)), ensure_ascii=False)
+            for letter, values in zip(LETTERS, zip(*verdicts.values(), strict=True), strict=False)
         }
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
-        verdicts = {
-            each.text: [str(cells.get(f"{each.text}_{letter}", "")) for letter in LETTERS[: screen.places]]
-            for each in screen.rubric
-        }
+        rows = [_decisions(cells.get(f"verdicts_{letter}")) for letter in LETTERS[: screen.places]]
+        verdicts = {each.text: [str(row.get(each.text, "")) for row in rows] for each in screen.rubric}
         complete = verdicts and all(value in DECISIONS for values in verdicts.values() for value in values)
         return judged(verdicts) if complete else None
 
@@ -156,6 +157,14 @@ class Checklist:
                 seconds += vote.seconds / (2 * len(verdicts))
         answer, milliseconds = judged(verdicts), round(seconds * 1000)
         return Answer(answer.choice, 0, answer.content, active_ms=milliseconds, wall_ms=milliseconds)
+
+
+def _decisions(cell: object) -> Mapping[str, object]:
+    try:
+        decisions = json.loads(str(cell))
+    except (ValueError, RecursionError):
+        return {}
+    return decisions if isinstance(decisions, dict) else {}
 
 
 def _scores(content: Mapping[str, object]) -> list[float | None]:
