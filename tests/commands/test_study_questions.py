@@ -12,7 +12,7 @@ from tutelage.commands.collect.settings import Init, Judge, Simulate
 from tutelage.commands.iterate import IterateSettings
 from tutelage.commands.study_questions import known_questions, main_questions
 from tutelage.data.record_files import to_row, write_jsonl
-from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
+from tutelage.data.records import Comparison, CompletionRecord, Message, Preference, Prompt, ToolCall, user
 
 
 @pytest.fixture
@@ -87,3 +87,16 @@ def test_images_of_samples_are_those_of_the_questions_that_are_asked(sample: Pat
     assert [file.content for file in made.images] == [png()]
     assert made.prompts[0].messages[0].content.startswith("Question 0?\n\n![](images/")
     assert len(made.told) == 2
+
+
+def test_a_known_answer_may_be_a_call(tmp_path: Path) -> None:
+    """The responses differ in their calls and thinking alone."""
+    call = ToolCall("look", "{}", "1")
+    chosen, rejected = Message("assistant", "", "first", (call,)), Message("assistant", "", "then", (call,))
+    write_jsonl(
+        tmp_path / "known.jsonl", [to_row(Preference(user("q"), chosen, rejected)) | {"explanation": "It looks."}]
+    )
+    golds = known_questions(Init(study="s", from_pairs="f"), str(tmp_path / "known.jsonl"), "gold")
+    (item,), steps = golds.items, {one.id: one.steps for one in golds.completions}
+    assert steps[item.responses["ab".index(item.gold or "")]] == ((chosen,),)
+    assert item.explanation == "It looks."

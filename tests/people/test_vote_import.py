@@ -7,14 +7,27 @@ from pathlib import Path
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Preference, user
+from tutelage.data.records import Message, Preference, user
 from tutelage.data.tables import Table, read_table
-from tutelage.people import Store, create_study, get_rater, list_questions, list_raters, list_votes, preferences, survey
+from tutelage.people import (
+    Answer,
+    Selection,
+    Store,
+    create_study,
+    get_rater,
+    label_study,
+    list_questions,
+    list_raters,
+    list_votes,
+    preferences,
+    survey,
+)
+from tutelage.people.store.item_catalogue import turn_of
 from tutelage.people.store.items import add_items
 from tutelage.people.vote_import import import_votes, pairs_to_judge
 from tutelage.people.vote_mapping import VoteMapping, guess_mapping, meaning_of
 
-from .worlds import raters_of, work
+from .worlds import QUIET, raters_of, work
 
 NAMED = VoteMapping(model_a="model_a", model_b="model_b", time="timestamp", reason="why")
 PARTIAL = replace(NAMED, partial=True)
@@ -350,3 +363,23 @@ def test_ready_pairs_become_questions_that_do_not_betray_their_label(lite: Store
 def test_at_most_so_many_questions_are_made_of_pairs() -> None:
     pairs = [Preference(user(f"q{n}"), "x", "x" if n == 0 else "y") for n in (0, 1, 1, 2, 3)]
     assert [len(pairs_to_judge(pairs, most=most).items) for most in (0, 1, 2, 3, 9, None)] == [0, 1, 2, 3, 3, 3]
+
+
+def test_traces_of_the_same_words_are_different_responses(lite: Store) -> None:
+    """They differ in their thinking or calls, which their texts do not tell."""
+
+    def thought(text: str) -> Message:
+        return Message("assistant", "same", thinking=text)
+
+    pairs = [Preference(user("q"), thought("one"), thought("two")), Preference(user("q"), "same", thought("three"))]
+    ready = pairs_to_judge(pairs)
+    turns = {one.id: turn_of(one) for one in ready.completions}
+    found = [{turns[key] for key in item.responses} for item in ready.items]
+    assert found == [{thought("one"), thought("two")}, {"same", thought("three")}]
+    study = create_study(lite, "thoughts", plan=QUIET)
+    add_items(lite, study.id, ready.prompts, ready.completions, ready.items)
+    work(lite, raters_of(lite, study, 2), lambda _: Answer("left", 1))
+    assert {label.item for label in label_study(lite, study.id, Selection()).labels.labels} == {
+        item.key for item in ready.items
+    }
+    assert "identical" not in label_study(lite, study.id, Selection()).fates

@@ -251,23 +251,25 @@ def _known_steps(settings: Init, source: str, pool: "Pool") -> Questions:
 def _known_pairs(settings: Init, source: str, pool: "Pool") -> Questions:
     from tutelage.data.formats import preferences_of
     from tutelage.data.tables import read_table
+    from tutelage.people.store.item_catalogue import turn_of
     from tutelage.people.vote_import import pairs_to_judge
 
     table = read_table(source)
     loaded, gallery = preferences_of(table.without("explanation"), images=True), _gallery(settings, source)
     preferences = tuple(gallery.records(loaded))
     explanations = {row.where: str(row.values.get("explanation") or "") for row in table.rows}
-    explained = dict.fromkeys((turn_text(preference.chosen) for preference in preferences), "")
+    explained = dict.fromkeys((preference.chosen for preference in preferences), "")
     for preference, where in zip(preferences, loaded.places, strict=True):
-        explained[turn_text(preference.chosen)] = explanations.get(where) or explained[turn_text(preference.chosen)]
+        explained[preference.chosen] = explanations.get(where) or explained[preference.chosen]
     judged = pairs_to_judge(preferences, origin=pool)
-    texts = {completion.id: completion.text for completion in judged.completions}
+    turns = {completion.id: turn_of(completion) for completion in judged.completions}
     items = []
     for item in judged.items:
-        right = [name for name, key in zip("ab", item.responses, strict=True) if texts[key] in explained]
+        right = [name for name, key in zip("ab", item.responses, strict=True) if turns[key] in explained]
         if len(right) != 1:
-            raise TutelageError(f"{source} chooses both sides of a pair: '{texts[item.responses[0]][:60]}'.")
-        text = texts[item.responses["ab".index(right[0])]]
-        items.append(replace(item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=explained[text]))
+            text = turn_text(turns[item.responses[0]])
+            raise TutelageError(f"{source} chooses both sides of a pair: '{text[:60]}'.")
+        turn = turns[item.responses["ab".index(right[0])]]
+        items.append(replace(item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=explained[turn]))
     told = (f"{loaded.describe()} ({pool})", *gallery.notes)
     return Questions(judged.prompts, judged.completions, tuple(items), told, tuple(gallery.files.values()))

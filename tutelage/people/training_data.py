@@ -148,8 +148,10 @@ def _outcome(label: Label, question: Question, settled: Mapping[str, str], selec
     kind, decisive = _kind(label, settled), label.counts["a"] + label.counts["b"]
     if kind == "both_bad":
         return "both_bad"
-    if label.step is None and question.texts[label.first] == question.texts[label.second]:
-        return "identical"
+    if label.step is None:
+        one, other = (question.completions[side] for side in (label.first, label.second))
+        if (one.text, one.steps) == (other.text, other.steps):
+            return "identical"
     if kind == "tie":
         return "used" if selection.ties == "keep" or label.step is not None else "tied"
     return "used" if pair_name(label) in settled or decisive >= selection.min_votes else "too_few"

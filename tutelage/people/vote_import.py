@@ -106,10 +106,12 @@ def pairs_to_judge(
 
 
 def _turn(prompt: Prompt, turn: AssistantTurn) -> CompletionRecord:
-    """The record of a response; one with calls or thinking is a trace of one step."""
+    """The record of a response; one with calls or thinking is a trace of one step. Its id is of the whole step, because
+    its text leaves out the thinking."""
     if isinstance(turn, str):
         return completion_of(prompt, turn, "")
-    return replace(completion_of(prompt, transcript_text((turn,)), ""), steps=((turn,),))
+    key = stable_id(prompt.id, json.dumps(step_value((turn,))))
+    return CompletionRecord(key, prompt.id, transcript_text((turn,)), "", steps=((turn,),))
 
 
 def study_screen(store: Store, study_id: int) -> Screen:

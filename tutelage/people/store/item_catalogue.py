@@ -48,14 +48,15 @@ class Question:
     @property
     def turns(self) -> tuple[AssistantTurn, ...]:
         """What the assistant wrote in each response: its text, or the message of a trace of one."""
-        return tuple(map(_turn, self.completions))
+        return tuple(map(turn_of, self.completions))
 
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(completion.text for completion in self.completions)
 
 
-def _turn(completion: CompletionRecord) -> AssistantTurn:
+def turn_of(completion: CompletionRecord) -> AssistantTurn:
+    """What the assistant wrote: its text, or the message of a trace of one."""
     messages = trace_of(completion)
     return spoken(messages[0]) if len(messages) == 1 else completion.text
 
