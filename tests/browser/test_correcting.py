@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tutelage.people import Study, list_votes
+from tutelage.data.records import CompletionRecord, Message, Prompt, user
+from tutelage.people import Item, Study, add_items, exclude, list_questions, list_votes
 from tutelage.people.answers import Correction, Span
 
-from .sites import Site, open_rating, press, ready, saved, shown
+from .sites import Site, open_rating, press, ready, saved, shown, until
 from .test_accessibility import faults
 
 Visit = Callable[..., Page]
@@ -156,6 +157,33 @@ def test_by_mouse_and_by_finger(site: Site, visit: Visit) -> None:
     assert anna.spans == (marked(text, "are mammals", "fact", 1),)
     assert berta.spans == (marked(text, "Whales", "fact", 1),)
     assert berta.correction == Correction("Neu: zwei\nZeilen")
+
+
+def test_words_of_a_trace_are_marked_in_its_whole_text(site: Site, visit: Visit) -> None:
+    """Each response has one list of words, however many steps it has; the steps are back afterwards."""
+    study = asking(site, [("Short one.", "Whales sing.")])
+    steps = ((Message("assistant", "First look."),), (Message("assistant", "Then say."),))
+    trace = CompletionRecord("trace", "p", "First look. Then say.", "m", steps=steps)
+    plain = CompletionRecord("plain", "p", "Whales sing.", "m")
+    add_items(site.store, study.id, [Prompt("p", user("What?"))], [trace, plain], [Item("t", "p", ("trace", "plain"))])
+    exclude(site.store, study.id, "item", list_questions(site.store, study.id)[0].key, "not asked here")
+    page = visit()
+    site.sign_in(page, study)
+    open_rating(page, site)
+    expect(page.locator("#responses .trace-step")).to_have_count(2)
+    press(page, "1 e")
+    expect(page.locator("#responses [role=listbox]")).to_have_count(2)
+    for words in ("say", "sing"):
+        page.locator("#responses .word", has_text=words).focus()
+        press(page, "Space 1")
+    press(page, "Enter")
+    expect(page.locator("#responses .trace-step")).to_have_count(2)
+    expect(page.locator("#responses .trace")).to_be_visible()
+    expect(page.locator("#responses [role=listbox]")).to_have_count(0)
+    press(page, "Enter")
+    until(lambda: bool(list_votes(site.store, study.id)))
+    (vote,) = list_votes(site.store, study.id)
+    assert set(vote.spans) == {marked(trace.text, "say", "fact"), marked(plain.text, "sing", "fact", 1)}
 
 
 def test_what_is_not_sent_is_said_and_kept(site: Site, visit: Visit) -> None:

@@ -93,7 +93,8 @@ export class Spans {
     this.form.element.classList.add("marking");
     this.palette.hidden = false;
     this.opener.setAttribute("aria-expanded", "true");
-    this.boxes = [...document.querySelectorAll("#responses .response .text")].map((element, place) => this.box(element, place));
+    const cards = [...document.querySelectorAll("#responses .response")];
+    this.boxes = cards.map((card, place) => this.box(card.querySelector(".trace") ?? card.querySelector(".text"), place));
     this.say(this.asked);
     this.draw();
     const first = this.boxes.find((box) => box.words.length);
@@ -112,6 +113,10 @@ export class Spans {
     if (!this.active) return;
     this.active = false;
     this.chosen = null;
+    for (const { whole } of this.boxes.filter((box) => box.whole)) {
+      whole.nextElementSibling.remove();
+      whole.hidden = false;
+    }
     this.boxes = [];
     this.form.element.classList.remove("marking");
     this.palette.hidden = true;
@@ -139,8 +144,12 @@ export class Spans {
       list.append(word);
       return word;
     });
-    const box = { place, text, words, elements, list };
-    if (words.length) element.replaceChildren(list);
+    const whole = words.length && element.matches(".trace") ? element : null; // its steps return afterwards
+    const box = { place, text, words, elements, list, whole };
+    if (whole) {
+      whole.hidden = true;
+      whole.after(list);
+    } else if (words.length) element.replaceChildren(list);
     list.addEventListener("keydown", (event) => this.key(event, box));
     this.listenToPointer(box);
     return box;
