@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Message, Preference, user
+from tutelage.data.records import Message, Preference, RatedSteps, user
 from tutelage.data.tables import Table, read_table
 from tutelage.people import (
     Answer,
@@ -24,7 +24,7 @@ from tutelage.people import (
 )
 from tutelage.people.store.item_catalogue import turn_of
 from tutelage.people.store.items import add_items
-from tutelage.people.vote_import import import_votes, pairs_to_judge
+from tutelage.people.vote_import import import_votes, pairs_to_judge, steps_to_judge
 from tutelage.people.vote_mapping import VoteMapping, guess_mapping, meaning_of
 
 from .worlds import QUIET, raters_of, work
@@ -383,3 +383,11 @@ def test_traces_of_the_same_words_are_different_responses(lite: Store) -> None:
         item.key for item in ready.items
     }
     assert "identical" not in label_study(lite, study.id, Selection()).fates
+
+
+def test_the_same_steps_have_one_known_answer() -> None:
+    wrong, right = (RatedSteps(user("q"), ("one", "two"), labels) for labels in ((1.0, 0.0), (1.0, 1.0)))
+    assert [item.gold for item in steps_to_judge([wrong, wrong], pool="gold").items] == ["2"]
+    with pytest.raises(TutelageError, match="2 and 0"):
+        steps_to_judge([wrong, right], pool="gold")
+    assert len(steps_to_judge([wrong, right]).items) == 1

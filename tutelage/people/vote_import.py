@@ -47,7 +47,7 @@ def steps_to_judge(
     production: the first step that is more likely wrong than right, or none. `explanations` are those of the records.
 
     Raises:
-        TutelageError: a step up to the known answer has no label.
+        TutelageError: a step up to the known answer has no label, or the same steps have different known answers.
     """
     prompts: dict[str, Prompt] = {}
     completions: dict[str, CompletionRecord] = {}
@@ -65,6 +65,11 @@ def steps_to_judge(
             gold=str(_first_wrong(record)) if known else None,
             explanation=explanations[number] if explanations else "",
         )  # fmt: skip
+        if item.key in items and items[item.key].gold != item.gold:
+            raise TutelageError(
+                f"The same steps of a response to '{record.messages[-1].content[:60]}' have different known answers, "
+                f"{items[item.key].gold} and {item.gold}; leave one out."
+            )
         prompts[prompt.id], completions[key], items[item.key] = prompt, completion, item
     return ReadyQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()))
 
