@@ -19,6 +19,8 @@ from tutelage.people import (
     add_items,
     add_rater,
     create_study,
+    exclude,
+    list_questions,
     list_votes,
     next_assignment,
     set_overlap,
@@ -250,6 +252,30 @@ def test_votes_of_a_table_say_the_first_wrong_step_of_a_text(tmp_path: Path) -> 
         votes = {vote.rater: vote.content["labels"] for vote in list_votes(store, study.id)}
         assert votes == {"ann": [1, -1, None], "ben": [1, 1, 1]}
         assert sum(dropped.count for dropped in report.dropped) == 2
+
+
+def test_votes_on_steps_are_counted_the_same_in_bulk(store: Store, folder: Path) -> None:
+    """The most frequent first wrong step and all others, also after an exclusion, its end, and a restoration."""
+    study = create_study(store, "counts", kind="steps", plan=Plan(overlap=4, gold_rate=0, repeat_rate=0))
+    response = CompletionRecord("r", "p", "x", "m", steps=("one", "two", "three"))
+    add_items(store, study.id, [Prompt("p", user("q"))], [response], [Item("i", "p", ("r",))])
+    for name, number in (("anna", 2), ("bert", 2), ("cora", 0), ("dora", 3)):
+        rater = add_rater(store, study.id, name).id
+        question = next_assignment(store, rater)
+        assert question is not None
+        submit(store, question.id, first_wrong(number, 3))
+
+    def sides(study_id: int) -> tuple[int, int]:
+        (question,) = list_questions(store, study_id)
+        return question.counts["a"], question.counts["b"]
+
+    assert sides(study.id) == (2, 2)
+    exclude(store, study.id, "rater", "dora", "left")
+    assert sides(study.id) == (2, 1)
+    export_study(store, study.id, folder / "export")
+    exclude(store, study.id, "rater", "anna", "left too")
+    assert sides(study.id) == (1, 1)
+    assert sides(import_export(store, folder / "export", name="again").id) == (2, 1)
 
 
 def test_a_response_without_steps_is_refused(tmp_path: Path) -> None:

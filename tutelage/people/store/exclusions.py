@@ -8,7 +8,7 @@ any earlier moment can be reconstructed.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 
@@ -156,16 +156,18 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
     verdicts = {"a_votes": "a", "b_votes": "b", "ties": "tie", "both_bad": "both_bad"}
     mine = sa.and_(_assignments.c.item_id == _items.c.id, _assignments.c.repeat == 0, _assignments.c.counted == 1)
     number = sa.select(sa.func.count())
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         name: number.where(mine, _assignments.c.state == state).scalar_subquery() for name, state in states.items()
     }
+    latest = sa.and_(_judgements.c.assignment_id == _assignments.c.id, _judgements.c.latest == 1)
+    votes = number.select_from(_assignments.join(_judgements, latest)).where(mine)
     for name, verdict in verdicts.items():
-        latest = sa.and_(
-            _judgements.c.assignment_id == _assignments.c.id,
-            _judgements.c.latest == 1,
-            _judgements.c.verdict == verdict,
-        )
-        values[name] = number.select_from(_assignments.join(_judgements, latest)).where(mine).scalar_subquery()
+        values[name] = votes.where(_judgements.c.verdict == verdict).scalar_subquery()
+    # Verdicts that are numbers of steps, as in `counters.count_sides`.
+    steps = votes.where(sa.func.substr(_judgements.c.verdict, 1, 1).in_(tuple("0123456789")))
+    most = steps.group_by(_judgements.c.verdict).order_by(sa.func.count().desc()).limit(1).scalar_subquery()
+    values["a_votes"] += sa.func.coalesce(most, 0)
+    values["b_votes"] += steps.scalar_subquery() - sa.func.coalesce(most, 0)
     values["started"] = sa.case(
         (sa.exists().where(_assignments.c.item_id == _items.c.id, _assignments.c.repeat == 0), 1), else_=0
     )
