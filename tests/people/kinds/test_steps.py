@@ -90,7 +90,7 @@ def test_labels_that_the_question_does_not_allow_are_refused(answer: Answer, scr
         STEPS.check(answer, screen)
 
 
-@pytest.mark.parametrize("gold", ["a", "5", "-1", ""])
+@pytest.mark.parametrize("gold", ["a", "5", "-1", "", "02", "٢", "2 "])
 def test_a_known_answer_is_the_number_of_a_step(gold: str) -> None:
     with pytest.raises(TutelageError, match="first wrong step"):
         STEPS.known(gold, 4)
