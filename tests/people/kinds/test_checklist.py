@@ -120,7 +120,7 @@ def test_a_study_of_criteria_needs_the_rubric_of_every_prompt_and_no_others(lite
         create_study(lite, "more", kind="checklist", presentation=Presentation("?", 2, ("clear",)))
     study = study_of_three(lite)
     texts = [CompletionRecord(text, "q", text, "m") for text in ("x", "y")]
-    for data in ({}, {"rubric": "Be good."}):
+    for data in ({}, {"rubric": "Be good."}, {"rubric": ["Half \ud800"]}):
         with pytest.raises(TutelageError, match="prompt 'q'"):
             add_items(lite, study.id, [Prompt("q", user("?"), data=data)], texts, [Item("j", "q", ("x", "y"))])
     with pytest.raises(TutelageError, match="rubric"):  # the same prompt with other criteria

@@ -24,6 +24,7 @@ from tutelage.data.rubrics import Rubric, read_rubric, rubric_of, rubric_rows
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, chunks, insert_row
 from tutelage.people.store.studies import room_for
+from tutelage.people.validation import refuse_unstorable
 
 SECOND_SHARE = 0.1
 """Share of items with a second rater regardless of the overlap, so that reliability can be estimated."""
@@ -79,7 +80,9 @@ def count_steps(text: str | None) -> int:
 
 def rubric_to_text(prompt: Prompt) -> str:
     """Serialise the rubric in a prompt's own columns as JSON. Raises TutelageError if it is missing or unreadable."""
-    return json.dumps(rubric_rows(rubric_of(prompt.data, f"the prompt '{prompt.id}'")), ensure_ascii=False)
+    text = json.dumps(rubric_rows(rubric_of(prompt.data, f"the prompt '{prompt.id}'")), ensure_ascii=False)
+    refuse_unstorable(text, f"The rubric of the prompt '{prompt.id}'")
+    return text
 
 
 def rubric_from_text(text: str | None) -> Rubric:

@@ -169,7 +169,7 @@ def _refuse_unstorable(
 
 def _texts(messages: Messages) -> Iterator[str]:
     for message in messages:
-        yield from (message.content, message.thinking, message.name, message.call_id)
+        yield from (message.content, message.thinking, message.name, message.call_id, *message.tools)
         yield from (part for call in message.calls for part in (call.name, call.arguments, call.id))
 
 
