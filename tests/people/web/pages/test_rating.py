@@ -31,7 +31,8 @@ from ..conftest import World, add_known, make_study
 
 def test_a_question_holds_the_texts_and_nothing_else(world: World) -> None:
     question = world.rater().next()["question"]
-    assert set(question) == {"id", "training", "messages", "responses"}
+    assert set(question) == {"id", "training", "messages", "responses", "criteria"}
+    assert question["criteria"] == []
     assert all(set(text) == {"html", "text"} for text in question["responses"])
     assert [set(message) for message in question["messages"]] == [{"role", "html", "text"}]
     assert {text["text"].split()[0] for text in question["responses"]} == {"good", "bad"}
