@@ -287,11 +287,11 @@ def test_what_sample_wrote_can_be_asked(folder: Path, capsys: Captured) -> None:
     assert "3 new questions" in out
 
 
-PAIRS = [name for name, kind in KINDS.items() if not (kind.traits.steps or kind.traits.rubrics)]
+OF_PAIRS = [name for name, kind in KINDS.items() if not (kind.traits.steps or kind.traits.rubrics)]
 """Kinds whose questions can be made of pairs alone."""
 
 
-@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("kind", OF_PAIRS)
 def test_every_kind_goes_from_questions_to_preferences_and_back(
     folder: Path, pairs: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
