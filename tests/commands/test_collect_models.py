@@ -94,7 +94,7 @@ def run(capsys: Captured, *words: object) -> tuple[int, str, str]:
 def test_a_judge_behind_an_endpoint_rates_apart_from_people(study: Path, endpoint: str, capsys: Captured) -> None:
     judge = ["collect", "judge", study, "--endpoint", endpoint, "--model"]
     status, out, _ = run(capsys, *judge, "careful", "--limit", 4)
-    assert (status, out.split(".")[0]) == (
+    assert (status, out.splitlines()[-1].split(".")[0]) == (
         0,
         "careful: 4 questions answered, 4 in all, 0 of them equal or inconsistent",
     )

@@ -35,7 +35,7 @@ def blocks(language):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "my_rewards.py").write_text("\n".join(blocks("python")), encoding="utf-8")
-    (file,) = blocks("json")
+    file, _ = blocks("json")  # the other is a row with a rubric
     (tmp_path / "sums.jsonl").write_text(file, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
@@ -89,7 +89,7 @@ def test_the_judge_asks_for_a_rating_in_its_own_range(folder):
 
 
 def test_the_file_of_the_judge_is_one(folder):
-    (text,) = blocks("toml")
+    text, _ = blocks("toml")  # the other is a judge of rubrics
     (folder / "judge.toml").write_text(text, encoding="utf-8")
     judge = make_reward(["judge:judge.toml"], None, NOWHERE)
     assert judge.schedule is swiss
