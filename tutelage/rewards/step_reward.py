@@ -13,7 +13,8 @@ from tutelage.core.batch import Rollout, Rows
 from tutelage.core.returns import turn_ends
 from tutelage.core.turns import shaping_rewards
 from tutelage.data.chat_tokens import pad_token_id
-from tutelage.data.records import Message, Messages, Step
+from tutelage.data.records import Message, Messages
+from tutelage.data.traces import split_trace
 from tutelage.data.transcripts import after_prompt
 from tutelage.models.budget import token_values
 from tutelage.models.step_scores import EncodedSteps, encode_steps, step_rows, turn_rows
@@ -95,7 +96,7 @@ class StepReward(ModelReward):
     def _encoded_steps(self, messages: Messages, said: Messages) -> EncodedSteps:
         separator, tokenizer = cast(str, self.model.separator), self.model.tokenizer
         if not separator:
-            return encode_steps(messages, _turns(said), separator, tokenizer)
+            return encode_steps(messages, split_trace(said)[1], separator, tokenizer)
         if len(said) > 1:
             raise TutelageError(
                 f"The reward {self.name} was trained on steps of text, and an episode has several turns: train one on "
@@ -137,9 +138,3 @@ def _conversations(completions: Sequence[Completion]) -> list[tuple[Messages, Me
         first = before + next((place for place, message in enumerate(rest) if message.role == "assistant"), len(rest))
         conversations.append((said[:first], said[first:]))
     return conversations
-
-
-def _turns(said: Messages) -> list[Step]:
-    """The messages as steps: each of the assistant's with those after it."""
-    starts = [place for place, message in enumerate(said) if message.role == "assistant"]
-    return [said[start:end] for start, end in zip(starts, [*starts[1:], len(said)], strict=True)]

@@ -1,6 +1,5 @@
 """Promotion of a model on the evidence of a split test."""
 
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from tutelage.base.progress.phases import phase
 from tutelage.commands.calls import workflow
 from tutelage.commands.promote.settings import PromoteSettings
 from tutelage.commands.results import MODEL
+from tutelage.data.record_files import fingerprint
 from tutelage.report.model_card import write_model_card
 from tutelage.report.provenance import PROMOTIONS
 from tutelage.stats.split_test import Requirements, SplitTest, read_responses, split_test
@@ -67,7 +67,7 @@ def promote(settings: PromoteSettings) -> Promotion:
                 "promoted": True,
                 "decided": datetime.now(UTC).isoformat(timespec="seconds"),
                 "outcomes": Path(settings.outcomes).name,
-                "sha256": hashlib.sha256(Path(settings.outcomes).read_bytes()).hexdigest(),
+                "responses": fingerprint(map(repr, responses)),
                 "required": asdict(required),
                 "test": asdict(test),
                 **_moved(settings.link, model),
