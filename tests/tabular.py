@@ -22,8 +22,8 @@ ENDED = (SENTENCES == 0).any(1)
 
 
 def states_of(response: Tensor) -> Tensor:
-    """The state before each token: what has been written so far. Int[B, 2]"""
-    return torch.stack((torch.zeros(len(response), dtype=torch.long), response[:, 0]), 1)
+    """The state before each token: the word before it, 0 for the first. Int[B, R]"""
+    return torch.nn.functional.pad(response, (1, -1))
 
 
 def token_logp(table: Tensor, response: Tensor, prompt: Tensor | None = None) -> Tensor:

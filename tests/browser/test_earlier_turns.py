@@ -25,20 +25,26 @@ from .test_accessibility import faults
 
 Visit = Callable[..., Page]
 TURNS = 13
-VERDICTS = {"pair": "7", "ranking": "1 2", "likert": "4 4"}
+ASKED = {"likert": Presentation(scale=5, criteria=("helpful",)), "checklist": Presentation(scale=2)}
+VERDICTS = {"pair": "7", "ranking": "1 2", "likert": "4 4", "checklist": "1 2", "steps": "0"}
+CHOICES = {"pair": "right", "ranking": "ranked", "likert": "rated", "checklist": "judged", "steps": "judged"}
 
 
 def dialogue(site: Site, kind: str, turns: int = TURNS) -> Study:
     """A study with two questions about the last turn of a long conversation."""
-    asked = Presentation(scale=5, criteria=("helpful",)) if kind == "likert" else Presentation()
+    asked = ASKED.get(kind, Presentation())
     study = create_study(site.store, "dialogues", kind=kind, plan=QUIET, presentation=asked)
     roles = ("user", "assistant")
     messages = tuple(Message(roles[n % 2], f"Turn {n}. {'Word ' * 60}") for n in range(turns))  # type: ignore[arg-type]
-    prompts = [Prompt(f"p{n}", messages) for n in range(2)]
+    prompts = [Prompt(f"p{n}", messages, data={"rubric": ["Is kind"]}) for n in range(2)]
+    sides, texts = "a" if kind == "steps" else "ab", [f"Part {n}. {'More. ' * 40}" for n in range(2)]
+    steps = tuple((Message("assistant", text),) for text in texts) if kind == "steps" else ()
     completions = [
-        CompletionRecord(f"p{n}{side}", f"p{n}", f"{side} {'more ' * 80}", "model") for n in range(2) for side in "ab"
+        CompletionRecord(f"p{n}{side}", f"p{n}", "\n\n".join(texts), "model", steps=steps)
+        for n in range(2)
+        for side in sides
     ]
-    items = [Item(f"i{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in range(2)]
+    items = [Item(f"i{n}", f"p{n}", tuple(f"p{n}{side}" for side in sides)) for n in range(2)]
     add_items(site.store, study.id, prompts, completions, items)
     return study
 
@@ -90,7 +96,7 @@ def test_the_key_opens_them_and_leads_back(site: Site, visit: Visit, kind: str, 
     assert not turns.first.is_visible()
     saved(page)
     (vote,) = list_votes(site.store, study.id)
-    assert vote.displayed["choice"] == {"pair": "right", "ranking": "ranked", "likert": "rated"}[kind]
+    assert vote.displayed["choice"] == CHOICES[kind]
 
 
 def test_a_short_conversation_lies_open_and_a_question_alone_has_none(site: Site, visit: Visit) -> None:

@@ -121,6 +121,7 @@ def world(tiny_model, tmp_path_factory):
         "steps": [
             {"prompt": one, "completions": ["It is.", "So."], "labels": [1, n % 2]} for n, one in enumerate(asked)
         ],
+        "episodes": [{"prompt": one, "completions": ["It is.", "So."]} for one in asked],
         "prompts": [{"prompt": one, "answer": "4"} for one in asked[:8]],
         "held_out": [{"prompt": one} for one in asked[:4]],
         "sums": [{"prompt": "What is 3 + 4?", "solution": "7"}, {"prompt": "What is 2 + 2?", "solution": "4"}],

@@ -41,6 +41,8 @@ class TabularPolicy:
     dtype = torch.float64
     is_exact = True
     vocabulary = WORDS
+    context = 1 + LIMIT + 1
+    """Tokens of a prompt and a sentence, and one more, for the value after the last word."""
 
     def __init__(self, table: Tensor) -> None:
         self.table = nn.Parameter(table.clone())
@@ -50,11 +52,9 @@ class TabularPolicy:
         return [self.table]
 
     def states(self, rows: Rows) -> Tensor:
-        width = rows.response.shape[1]
-        written = states_of(nn.functional.pad(rows.response, (0, LIMIT - width)))[:, :width]
-        return nn.functional.one_hot(rows.prompt[:, -1:] * STATES + written, len(self.table) * STATES)[
-            rows.mask
-        ].double()
+        contexts = rows.contexts
+        state = contexts.prompt[:, -1:] * STATES + states_of(contexts.response)
+        return nn.functional.one_hot(state, len(self.table) * STATES)[rows.places].double()
 
     def logits(self, rows: Rows, *, temperature: float) -> Tensor:
         return self.states(rows) @ self._answering.reshape(-1, WORDS) / temperature

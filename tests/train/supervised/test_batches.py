@@ -101,7 +101,7 @@ def test_token_ids_of_many_records_are_not_kept(tiny_model, monkeypatch):
     tracemalloc.start()
     try:
         pairs, _ = encode_preferences(records, tokenizer, 1024)
-        assert tracemalloc.get_traced_memory()[0] < 30 * len(pairs)
+        assert tracemalloc.get_traced_memory()[0] < 100 * len(pairs), "token ids of a pair take some 2,000 bytes"
     finally:
         tracemalloc.stop()
 
