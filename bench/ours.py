@@ -11,6 +11,8 @@ from bench.clock import Beside, measured_beside, replaced, timed
 from bench.job import Measurement, Place
 
 Told = TypeVar("Told")
+PARTS = {"sampling": "collect", "judging": "score_rollout", "update": "gradient_update"}
+"""Functions of `tutelage.train.rl.improve`, by the part of a step that each is."""
 
 
 def run_workflow(workflow: Callable[[Any], object], settings: Any) -> list[dict[str, float]]:
@@ -49,10 +51,9 @@ def improved(settings: Any, rate: Callable[[], float] | None = None) -> Measurem
     from tutelage.commands.improve.run import improve
     from tutelage.train.rl import improve as loop
 
-    functions = {"sampling": "collect", "judging": "judge", "update": "gradient_update"}
     beside: list[Beside] = []
     with ExitStack() as noting:
-        parts = {name: noting.enter_context(timed(loop, by)) for name, by in functions.items()}
+        parts = {name: noting.enter_context(timed(loop, by)) for name, by in PARTS.items()}
         if rate:
             beside = noting.enter_context(measured_beside(loop, "gradient_update", rate))
         rows = run_workflow(improve, settings)

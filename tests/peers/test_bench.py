@@ -15,6 +15,7 @@ from bench.flops import Decoding, Tree, forward, training
 from bench.jobs import JOBS
 from bench.jobs.ppo_learning import LEVEL, measuring, seconds_to_level
 from bench.machine import name_of
+from bench.ours import PARTS
 from bench.rewards import brevity
 from bench.shapes import SHAPES, Shape
 from bench.table import write_table
@@ -90,6 +91,12 @@ def test_both_sides_get_the_same_reward() -> None:
     says = judge.count(ids, torch.ones_like(ids)).hidden_states[-1][0, -1, 0]
     assert float(says) == pytest.approx(brevity([question], [answer])[0])
     assert brevity([question], [answer]) < brevity([question], [answer[:5]]) < [2]
+
+
+def test_the_parts_of_a_step_are_functions_of_the_loop() -> None:
+    from tutelage.train.rl import improve as loop
+
+    assert all(callable(getattr(loop, name)) for name in PARTS.values())
 
 
 @pytest.mark.parametrize("name", ["sft", "grpo-134M", "ppo"])

@@ -68,10 +68,18 @@ def test_the_environment_names_a_library_for_all_or_for_some():
 
 @needs_compiler
 def test_another_library_is_taken_where_it_saves_more_than_the_margin():
-    margin = 1 - products.MARGIN
-    assert products._fastest({"own": 1.0, "blas": margin + 0.01, "onednn": 2.0}) == "own"
-    assert products._fastest({"own": 1.0, "blas": margin - 0.01, "onednn": 2.0}) == "blas"
-    assert products._fastest({"blas": 1.0, "onednn": 0.99}) == "onednn", "without compiled kernels"
+    assert products._fastest({"own": 1.0, "blas": 0.91, "onednn": 2.0}, 0.1) == "own"
+    assert products._fastest({"own": 1.0, "blas": 0.89, "onednn": 2.0}, 0.1) == "blas"
+    assert products._fastest({"blas": 1.0, "onednn": 0.99}, 0.1) == "onednn", "without compiled kernels"
+
+
+@needs_compiler
+def test_invariant_outputs_are_worth_more_than_a_fast_gradient(monkeypatch):
+    quicker = {kind: {"own": 1.0, "blas": 2.0, "onednn": 0.8} for kind in vars(Products())}
+    monkeypatch.setattr(products, "measure", lambda: quicker)
+    measured = Products.measure()
+    assert measured.is_invariant
+    assert (measured.input_gradient, measured.head_weight_gradient) == ("onednn", "onednn")
 
 
 def test_what_was_measured_is_kept_for_the_machine(unset, monkeypatch):
