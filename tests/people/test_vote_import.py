@@ -391,3 +391,84 @@ def test_the_same_steps_have_one_known_answer() -> None:
     with pytest.raises(TutelageError, match="2 and 0"):
         steps_to_judge([wrong, right], pool="gold")
     assert len(steps_to_judge([wrong, right]).items) == 1
+
+
+RUBRIC = [
+    {"criterion": "correct", "points": 3},
+    {"criterion": "constructor", "points": 1},
+    {"criterion": "rude", "points": -2},
+]
+
+
+def criteria_rows(**changes: object) -> dict[str, object]:
+    row = {
+        "prompt": "2 + 2?",
+        "rubric": json.dumps(RUBRIC),
+        "completion_a": "4",
+        "completion_b": "5",
+        "evaluator": "anna",
+    }
+    first = {"correct": "met", "constructor": True, "rude": "Unmet"}
+    second = json.dumps({**first, "correct": "unmet", "constructor": None})
+    return row | {"verdicts_a": first, "verdicts_b": second} | changes
+
+
+def rows_table(folder: Path, rows: list[dict[str, object]]) -> Table:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return read_table(path)
+
+
+def test_votes_on_criteria_are_imported_with_the_rubric_of_their_row(store: Store, folder: Path) -> None:
+    study = create_study(store, "criteria", kind="checklist")
+    rows = [
+        criteria_rows(),
+        criteria_rows(evaluator="bert", completion_a="5", completion_b="4"),  # the other order
+        criteria_rows(evaluator="carl", verdicts_b="{}"),
+        criteria_rows(evaluator="dora", rubric=json.dumps(RUBRIC[:2])),
+        {**criteria_rows(evaluator="eve"), "rubric": None},
+    ]
+    report = import_votes(store, study.id, rows_table(folder, rows), VoteMapping(partial=True))
+    assert (report.votes, report.items, report.raters) == (2, 1, 2)
+    assert sum(each.count for each in report.dropped) == 3
+    (question,) = list_questions(store, study.id)
+    assert question.prompt.data["rubric"] == RUBRIC
+    four = question.texts.index("4")
+    by_rater = {vote.rater: vote for vote in list_votes(store, study.id)}
+    verdicts = by_rater["anna"].content["verdicts"]
+    assert {name: values[four] for name, values in verdicts.items()} == {
+        "correct": "met", "constructor": "met", "rude": "unmet",
+    }  # fmt: skip
+    assert verdicts["constructor"][1 - four] == "unsure"
+    assert by_rater["anna"].verdict == "ab"[four]
+    assert by_rater["bert"].verdict == "ab"[1 - four]
+    again = import_votes(store, study.id, rows_table(folder, rows), VoteMapping(partial=True))
+    assert (again.votes, again.known) == (0, 2)
+
+
+def test_votes_on_steps_are_imported_for_lists_of_texts_and_of_messages(store: Store, folder: Path) -> None:
+    study = create_study(store, "steps", kind="steps")
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    trace = [
+        [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "4", "tool_call_id": "c"},
+        ],
+        [{"role": "assistant", "content": "It is 4."}],
+    ]
+    rows: list[dict[str, object]] = [
+        {"prompt": "2 + 2?", "completion_a": ["a\n\nb", "c"], "evaluator": "anna", "first_wrong": 2},
+        {"prompt": "2 + 2?", "completion_a": json.dumps(["a\n\nb", "c"]), "evaluator": "bert", "first_wrong": 0},
+        {"prompt": "2 + 2?", "completion_a": "a\n\nb\n\nc", "evaluator": "anna", "first_wrong": 3},
+        {"prompt": "2 + 2?", "completion_a": trace, "evaluator": "anna", "step_1": 1, "step_2": -1},
+    ]
+    report = import_votes(store, study.id, rows_table(folder, rows), VoteMapping())
+    assert (report.votes, report.items) == (4, 3)
+    questions = {question.key: question.completions[0].steps for question in list_questions(store, study.id)}
+    said = {(vote.rater, questions[vote.item]): vote.verdict for vote in list_votes(store, study.id)}
+    assert said["anna", ("a\n\nb", "c")] == "2"
+    assert said["bert", ("a\n\nb", "c")] == "0"
+    assert said["anna", ("a", "b", "c")] == "3"
+    (acted,) = [steps for steps in questions.values() if not isinstance(steps[0], str)]
+    assert said["anna", acted] == "2"
+    assert [[message.role for message in step] for step in acted] == [["assistant", "tool"], ["assistant"]]

@@ -17,8 +17,9 @@ from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item, Pool, insert_items
 from tutelage.people.store.raters import insert_rater, list_raters, named_rater
 from tutelage.people.store.studies import list_versions, study_of
+from tutelage.people.table_items import completion_of, item_of, prompt_of, trace_text
 from tutelage.people.vote_mapping import ChoiceWord, DroppedVotes, ExampleVote, ImportPreview, ImportReport, VoteMapping
-from tutelage.people.vote_tables import Dropped, VotesRead, completion_of, item_of, prompt_of, read_votes
+from tutelage.people.vote_tables import Dropped, VotesRead, read_votes
 
 EXAMPLES = 5
 MOST_WORDS = 20
@@ -56,7 +57,7 @@ def steps_to_judge(
         if len(items) == most:
             break
         prompt = prompt_of(record.messages)
-        text = "\n\n".join(step if isinstance(step, str) else transcript_text(step) for step in record.steps)
+        text = trace_text(record.steps)
         key = stable_id(prompt.id, json.dumps(list(map(step_value, record.steps))))
         completion = CompletionRecord(key, prompt.id, text, "", steps=record.steps)
         known = pool != "production"

@@ -3,17 +3,16 @@
 `VotesRead.dropped` counts unusable votes by reason, with their first locations.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.message_values import to_answer, turns
 from tutelage.data.readers import RowPlace, TableRow
-from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
+from tutelage.data.records import CompletionRecord, Messages, Prompt, Step, stable_id, user
 from tutelage.data.row_values import Cells, Unusable
+from tutelage.data.rubrics import COLUMNS, Rubric, rubric_of, rubric_rows
 from tutelage.data.tables import Table
 from tutelage.data.traces import split_text
 from tutelage.data.vote_rows import (
@@ -36,6 +35,16 @@ from tutelage.people.languages import Sentence, counted
 from tutelage.people.store.bulk import AnswerRecord
 from tutelage.people.store.items import Item
 from tutelage.people.store.raters import refuse_name
+from tutelage.people.table_items import (
+    completion_of,
+    conversation_in,
+    in_steps,
+    is_conversation,
+    item_of,
+    prompt_of,
+    read_steps,
+    trace_text,
+)
 from tutelage.people.validation import FieldError, refuse_unstorable
 from tutelage.people.vote_mapping import VoteMapping
 
@@ -77,7 +86,6 @@ def _listed(names: Sequence[str], most: int = 30) -> str:
     )
 
 
-HELD_OUT_SHARE = 10
 SHOWN = 5
 Places: TypeAlias = tuple[int, tuple[str, ...]]
 Dropped: TypeAlias = Mapping[str, Places]
@@ -114,8 +122,9 @@ def read_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen) -
     """Read the votes of a table without storing them.
 
     For kinds of questions other than pairs, columns as in an export's `votes.csv` (`Kind.cells`) replace the choice
-    column. Where steps are judged, the only response is in the column of the first, and its blank lines separate its
-    steps. Names and texts are the same by the rules of `data.vote_rows`.
+    column. Where steps are judged, the only response is in the column of the first: a list of steps, or a text whose
+    blank lines separate them. Where criteria are judged, the row has the rubric. Names and texts are the same by the
+    rules of `data.vote_rows`.
 
     Raises:
         TutelageError: a column is missing.
@@ -156,7 +165,7 @@ def read_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen) -
 
 class _Ballot(NamedTuple):
     """The cells of one vote: `texts` are the prompt and both responses, or the only one. A prompt of several messages
-    has its last one in `texts`."""
+    has its last one in `texts`. `steps` are those of the only response, `rubric` the criteria, if these are judged."""
 
     where: str
     values: Mapping[str, object]
@@ -164,6 +173,8 @@ class _Ballot(NamedTuple):
     word: str
     texts: tuple[str, ...]
     messages: Messages = ()
+    steps: tuple[Step, ...] = ()
+    rubric: Rubric = ()
 
 
 class _VoteReader:
@@ -193,16 +204,17 @@ class _VoteReader:
 
     def _ballots(self, row: TableRow) -> list[_Ballot]:
         names, values = self.mapping, row.values
-        messages = _conversation(values, names.prompt)
+        messages = conversation_in(values, names.prompt)
         parts = [messages[-1].content] if messages else [cell_text(values, name) for name in names.prompt]
         prompt = "\n\n".join(filter(None, parts))
-        columns = (names.a,) if self.kind.traits.steps else (names.a, names.b)
-        texts = (prompt, *(cell_text(values, column) for column in columns))
+        steps = read_steps(values, names.a) if self.kind.traits.steps else ()
+        responses = (trace_text(steps),) if steps else [cell_text(values, column) for column in (names.a, names.b)]
+        texts = (prompt, *responses)
         if not all(texts):
             raise Unusable(Sentence("the prompt or a response is missing"))
         for text in texts:
             refuse_unstorable(text, Sentence("A text"))
-            if _is_conversation(text):
+            if is_conversation(text):
                 raise Unusable(Sentence("a text is a list of messages as JSON; give the last message as text"))
         if names.annotators:
             voters = [(name, cell_text(values, name)) for name in names.annotators if cell_text(values, name)]
@@ -211,7 +223,15 @@ class _VoteReader:
             voters = [(cell_text(values, names.rater), word)]
         if not all(rater for rater, _ in voters):
             raise Unusable(Sentence("no rater is named"))
-        return [_Ballot(row.where, values, rater, word, texts, messages) for rater, word in voters]
+        rubric = self._rubric(values) if self.kind.traits.rubrics else ()
+        return [_Ballot(row.where, values, rater, word, texts, messages, steps, rubric) for rater, word in voters]
+
+    def _rubric(self, values: Mapping[str, object]) -> Rubric:
+        """The rubric of a row's prompt."""
+        cells = Cells(values)
+        rubric = rubric_of(cells, "the row")
+        self.content_columns |= cells.read_columns
+        return rubric
 
     def join(self, ballots: Sequence[_Ballot]) -> list[str]:
         """Find the names and texts that are the same. Returns remarks about those in several spellings."""
@@ -265,9 +285,10 @@ class _VoteReader:
 
     def _content(self, ballot: _Ballot) -> Answer:
         """The answer of a row for kinds of questions other than pairs."""
-        cells, screen = Cells(ballot.values), self.screen
+        cells = Cells(ballot.values)
+        screen = replace(self.screen, rubric=ballot.rubric)
         if self.kind.traits.steps:
-            screen = replace(screen, places=1, steps=len(split_text(self._texts.of[ballot.texts[1]])))
+            screen = replace(screen, places=1, steps=len(self._steps_of(ballot)))
         meaning = self.kind.read(cells, screen)
         self.content_columns |= cells.read_columns
         if meaning is None:
@@ -279,10 +300,13 @@ class _VoteReader:
     def _record(self, ballot: _Ballot, meaning: Answer, created: int) -> AnswerRecord | None:
         request, *texts = (self._texts.of[text] for text in ballot.texts)
         prompt = prompt_of(ballot.messages or user(request))
+        if ballot.rubric:
+            prompt = replace(prompt, data={COLUMNS[0]: rubric_rows(ballot.rubric)})
+            self._refuse_other_rubric(prompt)
         models = [cell_text(ballot.values, name or "") for name in (self.mapping.model_a, self.mapping.model_b)]
         both = [completion_of(prompt, text, model) for text, model in zip(texts, models, strict=False)]
-        if self.kind.traits.steps:
-            both = [replace(each, steps=split_text(each.text)) for each in both]
+        if ballot.steps:
+            both = [in_steps(prompt, each, self._steps_of(ballot)) for each in both]
         if len(both) > 1 and both[0].id == both[1].id:
             self.leave_out(IDENTICAL, ballot.where)
             return None
@@ -297,6 +321,16 @@ class _VoteReader:
         self._keys[name] += 1
         answer = replace(meaning, reason=reason, client="import", key=f"{name}-{self._keys[name]}")
         return AnswerRecord(item.key, rater, sides, answer, created)
+
+    def _steps_of(self, ballot: _Ballot) -> tuple[Step, ...]:
+        """The steps of a ballot: of a text, those of its chosen spelling."""
+        text = ballot.texts[1]
+        return split_text(self._texts.of[text]) if ballot.steps == split_text(text) else ballot.steps
+
+    def _refuse_other_rubric(self, prompt: Prompt) -> None:
+        known = self.prompts.get(prompt.id)
+        if known is not None and known.data != prompt.data:
+            raise Unusable(Sentence("an earlier row has the same prompt with another rubric"))
 
     def drop(self, reason: str, where: str) -> None:
         """Count an unusable vote."""
@@ -323,50 +357,6 @@ class _VoteReader:
                 places = tuple(place for _, some in others for place in some)[:SHOWN]
                 reasons[like] = (sum(count for count, _ in others), places)
         return reasons
-
-
-def _conversation(values: Mapping[str, object], columns: Sequence[str]) -> Messages:
-    """The messages of a prompt that is a list of them; empty for a text."""
-    value = values.get(columns[0])
-    if len(columns) > 1 or not isinstance(value, list):
-        return ()
-    messages = to_answer(turns(values, columns[0]), columns[0])
-    if not messages or not all(message.is_text for message in messages):
-        raise Unusable(Sentence("the prompt has no messages, or calls of tools, which raters' pages cannot show"))
-    for message in messages:
-        refuse_unstorable(message.content, Sentence("A text"))
-    return messages
-
-
-def _is_conversation(text: str) -> bool:
-    """Whether a text is a list of messages as JSON."""
-    if not (text.startswith("[{") and text.endswith("}]")):
-        return False
-    try:
-        messages = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    keys = [each.keys() for each in messages if isinstance(each, dict)]
-    return len(keys) == len(messages) and all({"role", "content"} <= each or {"from", "value"} <= each for each in keys)
-
-
-def prompt_of(messages: Messages) -> Prompt:
-    """The prompt of messages, with their hash as its id; one in ten prompts is held out."""
-    key = prompt_id(messages)
-    split: Split = "held_out" if int(stable_id("split", key), 16) % HELD_OUT_SHARE == 0 else "train"
-    return Prompt(key, messages, split)
-
-
-def completion_of(prompt: Prompt, text: str, sampler: str) -> CompletionRecord:
-    """The record of a response, with its hash as the id."""
-    return CompletionRecord(stable_id(prompt.id, sampler, text), prompt.id, text, sampler)
-
-
-def item_of(prompt: Prompt, responses: Sequence[str], origin: str) -> Item:
-    """A pair, or a single response, as an item. The canonical order of a pair is that of the response ids, which are
-    hashes and thus effectively random."""
-    ordered = tuple(sorted(responses))
-    return Item(stable_id(prompt.id, *ordered), prompt.id, ordered, origin)
 
 
 def _with(places: tuple[str, ...], where: str) -> tuple[str, ...]:

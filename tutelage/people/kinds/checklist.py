@@ -140,7 +140,7 @@ class Checklist:
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
         rows = [_decisions(cells.get(f"verdicts_{letter}")) for letter in LETTERS[: screen.places]]
-        verdicts = {each.text: [str(row.get(each.text, "")) for row in rows] for each in screen.rubric}
+        verdicts = {each.text: [_decision(row.get(each.text, "")) for row in rows] for each in screen.rubric}
         complete = verdicts and all(value in DECISIONS for values in verdicts.values() for value in values)
         return judged(verdicts) if complete else None
 
@@ -159,7 +159,15 @@ class Checklist:
         return Answer(answer.choice, 0, answer.content, active_ms=milliseconds, wall_ms=milliseconds)
 
 
+def _decision(value: object) -> str:
+    """A verdict as a word: also true, false and null."""
+    words: Mapping[object, str] = {met: word for word, met in DECISIONS.items()}
+    return words[value] if value is None or isinstance(value, bool) else str(value).strip().lower()
+
+
 def _decisions(cell: object) -> Mapping[str, object]:
+    if isinstance(cell, Mapping):
+        return cell
     try:
         decisions = json.loads(str(cell))
     except (ValueError, RecursionError):
