@@ -144,7 +144,10 @@ def test_a_reward_rates_with_its_strength(study: Path, capsys: Captured) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("judge",), "either a model behind --endpoint or a --reward"),
+        (("judge",), "--judge"),
+        (("judge", "--judge", "j.toml", "--endpoint", "http://x"), "--judge"),
+        (("judge", "--judge", "j.toml", "--model", "m"), "--model"),
+        (("judge", "--judge", "missing.toml"), "missing.toml"),
         (("judge", "--endpoint", "http://x", "--reward", "values:good"), "either a model"),
         (("judge", "--endpoint", "http://127.0.0.1:9"), "--model"),
         (("judge", "--endpoint", "http://127.0.0.1:9", "--model", "m"), "did not answer"),

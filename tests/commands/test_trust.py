@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +20,15 @@ from tutelage.commands.study import RaterKind
 from tutelage.commands.trust import RECORD, keep_record, measure_first, weighed
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.llm_judge import EndpointPairJudge
-from tutelage.data.records import CompletionRecord, Prompt, user
+from tutelage.data.records import CompletionRecord, Messages, Prompt, user
+from tutelage.data.rubrics import Criterion
 from tutelage.people import Answer, Item, Plan, add_items, add_rater, create_study, open_store
+from tutelage.people.answers import judged
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Completion, Reward
+from tutelage.rewards.rubric import RubricReward
 from tutelage.rewards.rules import ExactMatch, LengthLimit
 
 PAIRS = 40
@@ -170,3 +174,45 @@ def test_improve_trains_on_what_the_study_trusts_and_begins_with_nothing_else(
         DpoSettings(model=config.Model("m"), data="d", out=out, trust="study")
     with pytest.raises(TutelageError, match="need --trust"):
         ImproveSettings(model=config.Model("m"), prompts="p", reward=("rule:format",), out=out, trust_anyway=True)
+
+
+def test_a_reward_by_rubric_is_measured_on_a_study_that_keeps_rubrics(study: Path, tmp_path: Path) -> None:
+    """A judge that decides as the raters do agrees with every vote that decides a pair, and with dropout too, since
+    measurements leave no criterion out."""
+    rubric = [{"criterion": "kind", "points": 2.0}, {"criterion": "short", "points": 1.0}]
+    store = open_store(tmp_path / "study.sqlite")
+    made = create_study(store, "criteria", kind="checklist", plan=Plan(overlap=2, gold_rate=0.0, repeat_rate=0.0))
+    prompts = [Prompt(f"p{n}", user(f"What is {n}?"), data={"rubric": rubric}) for n in range(20)]
+    answers = [
+        CompletionRecord(f"p{n}{s}", f"p{n}", text, "m")
+        for n in range(20)
+        for s, text in (("a", "dull"), ("b", "kind"))
+    ]
+    add_items(store, made.id, prompts, answers, [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in range(20)])
+    for name in ("anna", "bert"):
+        add_rater(store, made.id, name)
+    said = judged({"kind": ["unmet", "met"], "short": ["met", "met"]})
+    told = [
+        AnswerRecord(f"c{n}", who, (0, 1), replace(said, key=f"{n}/{who}"), 1)
+        for n in range(20)
+        for who in ("anna", "bert")
+    ]
+    write_answers(store, made.id, told, source="test")
+    store.close()
+    asked: list[str] = []
+
+    def judge(messages: Messages, response: str, criterion: Criterion) -> bool:
+        asked.append(criterion.text)
+        return criterion.text == "short" or response == "kind"
+
+    reward = RubricReward(judge, at_once=1, dropout=0.5)
+    weighted, lines = trusted(reward, tmp_path, tmp_path / "run")
+    assert asked.count("kind") == asked.count("short") == 40
+    assert any("agrees with 100%" in line for line in lines)
+    record = json.loads((tmp_path / "run" / RECORD).read_text())
+    assert record["agreement"][0] == 1.0
+    assert record["columns"] == ["rubric"]
+    assert isinstance(weighted, WeightedReward)
+    assert [part for _, part in weighted.parts] == [reward]
+    with pytest.raises(TutelageError, match="rubric"):  # the other study keeps none
+        trusted(reward, study, tmp_path / "other")

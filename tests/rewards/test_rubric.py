@@ -1,6 +1,7 @@
 """The reward of rubrics: one request for each criterion, and what it costs beforehand."""
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ from served import choices, serving
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.llm_judge import EndpointRubricJudge
-from tutelage.data.records import Prompt, user
+from tutelage.data.records import Messages, Prompt, user
+from tutelage.data.rubrics import Criterion
 from tutelage.rewards.composite import MeasuredReward
 from tutelage.rewards.judge import judge_named
 from tutelage.rewards.judging_costs import judging_costs
 from tutelage.rewards.reward import Completions
-from tutelage.rewards.rubric import RubricReward
+from tutelage.rewards.rubric import RubricReward, some_criteria
 from tutelage.rewards.scores import reward_metrics, scores_of
 
 ROWS = [{"criterion": "good", "points": 3}, {"criterion": "short", "points": 1}, {"criterion": "bad", "points": -2}]
@@ -78,3 +80,39 @@ def test_costs_are_known_before_anything_is_sent(tmp_path: Path) -> None:
     file = settings(tmp_path, 'by = "rubric"')
     with pytest.raises(TutelageError, match="prompt z"):
         list(judging_costs([f"judge:{file}"], [Prompt("z", user("?"))], 1))
+
+
+def test_dropout_leaves_the_same_criteria_out_for_all_completions_of_a_prompt_and_repeats_its_draw() -> None:
+    """Of criteria that are met as often as not, the score is the share of the kept points, alike for equal answers."""
+    names = [f"c{number}" for number in range(8)]
+    data = {"rubric": [*names, {"criterion": "fault", "points": -1}]}
+    asked: list[tuple[str, str]] = []
+
+    def judge(messages: Messages, response: str, criterion: Criterion) -> bool:
+        asked.append((messages[-1].content, criterion.text))
+        return criterion.text in response.split()
+
+    reward = RubricReward(judge, at_once=1, dropout=0.5)
+    kept_shares = []
+    for number in range(60):
+        prompts = [Prompt(str(number), user(str(number)), data=data)] * 2
+        completions = Completions(prompts, ["c0 c1 c2 c3", "c0 c1 c2 c3 c4 c5 c6 c7"])
+        asked.clear()
+        first, second = reward(completions)
+        kept = {criterion for _, criterion in asked}
+        assert len(asked) == 2 * len(kept)
+        good = kept - {"fault"}
+        assert second == 1.0
+        assert first == pytest.approx(len(good & set(names[:4])) / len(good))
+        assert reward(completions) == [first, second]
+        kept_shares.append(len(kept) / 9)
+    assert 0.45 < sum(kept_shares) / 60 < 0.56  # 1/2, and a little more since one criterion always stays
+    with pytest.raises(TutelageError, match="dropout"):
+        RubricReward(judge, dropout=1.0)
+
+
+def test_a_rubric_of_one_good_criterion_keeps_it() -> None:
+    rubric = (Criterion("good", 1.0), Criterion("bad", -1.0))
+    drawn = [some_criteria(rubric, 0.9, Random(seed)) for seed in range(200)]
+    assert all(rubric[0] in kept for kept in drawn)
+    assert 0.05 < sum(len(kept) == 2 for kept in drawn) / 200 < 0.16

@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.data.images import has_images
 from tutelage.data.pairing import split_by_prompt
-from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
+from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows, prompt_id
 from tutelage.people import LabelledStudy, Selection, Snapshot, freeze, label_study, open_store, open_study
 from tutelage.people.aggregation import pair_name
 from tutelage.people.manifest import reconciliation
@@ -54,7 +54,8 @@ class StudySnapshot:
     """Preferences of a study at one moment.
 
     `votes` are the votes on each of them; `ceiling` is the accuracy of the best possible predictor of single votes,
-    None without overlap; `record` is saved with the run.
+    None without overlap; `record` is saved with the run. `columns` are the own columns of prompts that the study keeps,
+    by id of the messages: rubrics.
     """
 
     train: tuple[Preference, ...]
@@ -63,6 +64,7 @@ class StudySnapshot:
     ceiling: VoteCeiling | None
     record: Mapping[str, object]
     remarks: tuple[str, ...]
+    columns: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ def read_study(
         _ceiling(reading.labelled, votes),
         reading.record,
         _remarks(reading, pairs, len(other), "preferences", selection),
+        {prompt_id(prompt.messages): prompt.data for row in pairs if (prompt := row.question.prompt).data},
     )
 
 

@@ -74,4 +74,6 @@ def weighed(reward: Reward, record: Record) -> Reward:
 
     A reward that people contradict has no such scale and is unchanged.
     """
-    return MeasuredReward.of(reward).weighted(float(str(record["weight"])))
+    kept = record.get("columns", ())
+    assert isinstance(kept, list | tuple)
+    return MeasuredReward.of(reward, kept).weighted(float(str(record["weight"])))

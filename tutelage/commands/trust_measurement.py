@@ -14,6 +14,7 @@ from tutelage.people import Selection
 from tutelage.rewards.composite import MeasuredReward
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Completions, Reward, made_of, reward_name
+from tutelage.rewards.rubric import without_dropout
 from tutelage.rewards.scores import scores_of
 from tutelage.stats.intervals import Interval, points_text, share_text
 from tutelage.stats.reward_quality import JudgedPair, Trust, measure_trust, position_bias
@@ -31,9 +32,9 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
     reward agrees less with the study's raters than they do with each other, by more than its interval, or if the study
     is insufficient.
     """
-    parts = MeasuredReward.of(reward)
     study = voted_study(data, name, run, without=_aligned_on(reward))
-    result = measure_trust(judged_pairs(parts.measured, study.pairs, study))
+    parts = MeasuredReward.of(reward, study.kept)
+    result = measure_trust(judged_pairs(without_dropout(parts.measured), study.pairs, study))
     for line in (*_described(result, parts), *_leanings(reward, study.pairs)):
         remark(line)
     _refuse(result, str(study.record["study"]), anyway)
@@ -42,11 +43,19 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
 
 @dataclass(frozen=True)
 class JudgedStudy:
-    """Pairs of a study that people voted on, their votes, and the record of the study."""
+    """Pairs of a study that people voted on, their votes, the record of the study, and the own columns of its prompts
+    by id of the messages."""
 
     pairs: tuple[Preference, ...]
     votes: Mapping[Preference, PairVotes]
     record: Mapping[str, object]
+    columns: Mapping[str, Mapping[str, object]]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Columns that the prompts of all pairs have."""
+        known = [set(self.columns.get(prompt_id(pair.messages), ())) for pair in self.pairs]
+        return tuple(sorted(set.intersection(*known))) if known else ()
 
 
 def voted_study(
@@ -74,7 +83,7 @@ def voted_study(
     if len(used) < least:
         raise TutelageError(_too_few(str(study.record["study"]), len(used), least))
     pairs = sorted(used, key=lambda pair: stable_id(prompt_id(pair.messages), *_texts(pair)))[:most]
-    return JudgedStudy(tuple(pairs), study.votes, study.record)
+    return JudgedStudy(tuple(pairs), study.votes, study.record, study.columns)
 
 
 def _aligned_on(reward: Reward) -> frozenset[str]:
@@ -95,7 +104,11 @@ def _too_few(study: str, pairs: int, least: int) -> str:
 
 def judged_pairs(reward: Reward, pairs: Sequence[Preference], study: JudgedStudy) -> list[JudgedPair]:
     """Scores of a reward on pairs of a study, beside the votes."""
-    prompts = [Prompt(f"pair {number}", pair.messages) for number, pair in enumerate(pairs, 1) for _ in range(2)]
+    prompts = [
+        Prompt(f"pair {number}", pair.messages, data=study.columns.get(prompt_id(pair.messages), {}))
+        for number, pair in enumerate(pairs, 1)
+        for _ in range(2)
+    ]
     answers = [answer for pair in pairs for answer in _texts(pair)]
     scores = scores_of(reward, Completions(prompts, answers)).tolist()
     return [
@@ -172,4 +185,5 @@ def _record(trust: Trust, study: JudgedStudy) -> dict[str, object]:
     measures = {name: getattr(trust, name) for name in ("agreement", "raters", "length")}
     intervals = {name: [each.value, each.low, each.high] for name, each in measures.items()}
     weight = trust.weight if trust.weight > 0 else 1.0
-    return {**study.record, "pairs": trust.pairs, "votes": trust.votes, **intervals, "weight": weight}
+    measured = {"pairs": trust.pairs, "votes": trust.votes, **intervals, "weight": weight}
+    return {**study.record, **measured, "columns": list(study.kept)}

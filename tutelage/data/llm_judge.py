@@ -146,7 +146,7 @@ class EndpointPairJudge:
     @property
     def detail(self) -> dict[str, object]:
         """Identity of this judge for the record of a rater, without the key."""
-        return _identity(self.endpoint, self.template, self.question, self.guidelines)
+        return judge_identity(self.endpoint, self.template, self.question, self.guidelines)
 
     def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
         """Raises TutelageError if the endpoint fails or returns no verdict."""
@@ -174,7 +174,7 @@ class EndpointRubricJudge:
     @property
     def detail(self) -> dict[str, object]:
         """Identity of this judge for the record of a rater, without the key."""
-        return _identity(self.endpoint, self.template, self.guidelines)
+        return judge_identity(self.endpoint, self.template, self.guidelines)
 
     def __call__(self, messages: Messages, response: str, criterion: Criterion) -> bool | None:
         """Raises TutelageError if the endpoint fails."""
@@ -186,7 +186,8 @@ class EndpointRubricJudge:
         return fill(self.template, parts | {"criterion": criterion.text})
 
 
-def _identity(endpoint: PaidEndpoint, *asked: str) -> dict[str, object]:
+def judge_identity(endpoint: PaidEndpoint, *asked: str) -> dict[str, object]:
+    """Identity of a judge for the record of a rater, without the key; `asked` are the parts of its prompt."""
     digest = hashlib.sha256("\x1f".join(asked).encode()).hexdigest()
     where, temperature = endpoint.endpoint, endpoint.temperature
     return {"model": where.model, "url": where.url, "temperature": temperature, "prompt_sha256": digest}

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -61,22 +61,23 @@ def _weighted_credit(weights: Sequence[float], scores: Sequence[Breakdown]) -> T
 
 @dataclass(frozen=True)
 class MeasuredReward:
-    """Reward split into components that need no columns of a row, and components that do."""
+    """Reward split into components that need no columns of a row but those of a study, and components that do."""
 
     measured: WeightedReward
     others: WeightedReward | None
 
     @classmethod
-    def of(cls, reward: Reward) -> "MeasuredReward":
-        """Split a reward. Raises TutelageError if every component reads columns, which a study does not store."""
+    def of(cls, reward: Reward, kept: Collection[str] = ()) -> "MeasuredReward":
+        """Split a reward; `kept` are the columns of the study. Raises TutelageError if every component reads others."""
         parts = reward.parts if isinstance(reward, WeightedReward) else ((1.0, reward),)
-        blind = tuple((weight, part) for weight, part in parts if not columns_read(part))
-        reading = tuple((weight, part) for weight, part in parts if columns_read(part))
+        blind = tuple((weight, part) for weight, part in parts if set(columns_read(part)) <= set(kept))
+        reading = tuple(each for each in parts if each not in blind)
         if not blind:
             names = ", ".join(reward_name(part) for _, part in reading)
             raise TutelageError(
-                f"The reward {names} reads columns of the prompts ({', '.join(columns_read(reward))}), and a study "
-                "stores only conversations and responses, so the reward cannot be compared with it. Leave --trust out."
+                f"The reward {names} reads columns of the prompts ({', '.join(columns_read(reward))}), and this study "
+                "stores only conversations and responses, one of kind checklist rubrics too, so the reward cannot be "
+                "compared with it. Leave --trust out."
             )
         return cls(WeightedReward(blind), WeightedReward(reading) if reading else None)
 

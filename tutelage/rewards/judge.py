@@ -28,6 +28,7 @@ from tutelage.data.llm_judge import (
     conversation_text,
     fill,
     in_both_orders,
+    judge_identity,
     read_rating,
     require_parts,
 )
@@ -119,6 +120,12 @@ class JudgeReward:
     def usage(self) -> Usage:
         """Usage of the judge so far."""
         return self.endpoint.usage
+
+    @property
+    def detail(self) -> dict[str, object]:
+        """Identity of this judge for the record of a rater, without the key."""
+        scale = f"{self.lowest:g} to {self.highest:g}"
+        return judge_identity(self.endpoint, self.template, self.question, self.guidelines, scale)
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError if the endpoint fails or returns no rating."""
@@ -250,6 +257,9 @@ class JudgeFile:
     """rating: rate each response; pairs: compare all pairs of responses to a prompt, in both orders; tournament:
     fewer comparisons, between responses with similar scores; rubric: decide about each criterion in the column `rubric`
     of the prompt's row."""
+    dropout: float = 0.0
+    """For by = "rubric" in training: probability that a criterion is left out of the score of a prompt's responses in a
+    step."""
     question: str = ""
     """Question before the rubric, if not the default."""
     lowest: float = 1.0
@@ -280,6 +290,8 @@ class JudgeFile:
             raise TutelageError("The rubric is empty: state what makes a response good.")
         if self.by == "rubric" and self.question:
             raise TutelageError('question does not apply to by = "rubric", whose questions are the criteria.')
+        if self.by != "rubric" and self.dropout:
+            raise TutelageError('dropout applies to by = "rubric" alone: there are no criteria to leave out.')
         if not self.model:
             raise TutelageError("model is empty: name the model at the endpoint.")
         if self.at_once < 1 or self.timeout <= 0 or self.temperature < 0:
@@ -327,7 +339,9 @@ def judge_of(settings: JudgeFile, folder: Path, endpoint: PaidEndpoint) -> Rewar
         )
     if settings.by == "rubric":
         template = _template(settings, folder, CRITERION_TEMPLATE)
-        return RubricReward(EndpointRubricJudge(endpoint, settings.rubric, template), settings.at_once)
+        return RubricReward(
+            EndpointRubricJudge(endpoint, settings.rubric, template), settings.at_once, settings.dropout
+        )
     template = _template(settings, folder, PAIR_TEMPLATE)
     judge = EndpointPairJudge(endpoint, settings.question or EndpointPairJudge.question, settings.rubric, template)
     return PairwiseJudgeReward(judge, SCHEDULES[settings.by], settings.at_once, aligned_on)

@@ -8,7 +8,7 @@ import pytest
 from served import choices, serving
 
 from tutelage.commands.line import main
-from tutelage.people import add_rater, list_questions, open_store, open_study
+from tutelage.people import add_rater, list_questions, list_votes, open_store, open_study
 from tutelage.people.answers import Answer, judged
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 
@@ -67,3 +67,82 @@ def test_a_sample_with_rubrics_becomes_a_study_that_people_and_a_judge_answer(
     assert "'right': agrees with 100%" in out
     assert "'rude': agrees with 50%" in out
     assert main(["collect", "judge", study, "--reward", "builtins:len"]) == 2
+
+
+def study_of_pairs(folder: Path, name: str, kind: str, rubrics: list[int]) -> str:
+    """A study of a pair for each number: that of the criteria of its prompt."""
+    sample, study = folder / f"{name}-sample", str(folder / f"{name}.sqlite")
+    sample.mkdir()
+    prompts = [
+        {"id": f"p{n}", "prompt": f"p{n}?", "rubric": [f"right {k}" for k in range(count)]}
+        for n, count in enumerate(rubrics)
+    ]
+    write(sample / "prompts.jsonl", [dict(row) for row in prompts])
+    texts = [
+        (f"p{n}", f"p{n}{side}", text) for n in range(len(rubrics)) for side, text in (("a", "x 0"), ("b", "right 0"))
+    ]
+    write(
+        sample / "completions.jsonl",
+        [
+            {"id": own, "prompt_id": key, "text": text, "sampler": "m", "sampling": "", "finished": True}
+            for key, own, text in texts
+        ],
+    )
+    pairs = [
+        {"id": f"c{n}", "prompt_id": f"p{n}", "a_id": f"p{n}a", "b_id": f"p{n}b", "origin": "random"}
+        for n in range(len(rubrics))
+    ]
+    write(sample / "comparisons.jsonl", pairs)
+    assert main(["collect", "init", study, "--from-sample", str(sample), "--kind", kind]) == 0
+    return study
+
+
+def test_a_limit_bounds_the_requests_that_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The questions that a limit admits may be those of most criteria; answered ones are not counted again."""
+    counts = [1, 5, 2, 3]
+    study = study_of_pairs(tmp_path, "study", "checklist", counts)
+    with serving(reply) as served:
+        seen = 0
+        for limit, said in ((1, 10), (2, None), (4, None)):
+            capsys.readouterr()
+            judge = ["collect", "judge", study, "--endpoint", served.url, "--model", "m", "--limit", str(limit)]
+            assert main(judge) == 0
+            told = int(capsys.readouterr().out.split("At most ")[1].split(" ")[0])
+            assert said is None or told == said
+            assert len(served.asked) - seen <= told
+            seen = len(served.asked)
+        assert told == 2 * counts[-1] or told in {2 * each for each in counts}  # one question is left
+        assert seen == 2 * sum(counts)
+
+
+@pytest.mark.parametrize("by", ["pairs", "rating", "rubric"])
+def test_a_judge_file_answers_as_its_flags_do(tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str) -> None:
+    def answer(body: dict[str, Any], number: int) -> dict[str, Any]:
+        text = body["messages"][0]["content"]
+        assert ("Only what is right" in text) == (by != "rubric")
+        if by == "rubric":
+            return reply(body, number)
+        if by == "rating":
+            return choices("[[9]]" if "right" in text.partition("[Response]\n")[2] else "[[2]]")
+        first = text.partition("[Response A]\n")[2].partition("\n[End of response A]")[0]
+        return choices("[[A]]" if "right" in first else "[[B]]")
+
+    study = study_of_pairs(tmp_path, "study", "checklist" if by == "rubric" else "pair", [2, 2, 2])
+    with serving(answer) as served:
+        file = tmp_path / "judge.toml"
+        rubric = "" if by == "rubric" else 'rubric = "Only what is right counts."'
+        file.write_text(f'url = "{served.url}"\nmodel = "big/model"\nby = "{by}"\n{rubric}\n', encoding="utf-8")
+        capsys.readouterr()
+        assert main(["collect", "judge", study, "--judge", str(file)]) == 0
+        out = capsys.readouterr().out
+        assert len(served.asked) == {"pairs": 6, "rating": 6, "rubric": 12}[by]
+        assert f"At most {len(served.asked)} requests" in out
+        assert "big/model: 3 questions answered" in out
+    store = open_store(study)
+    texts = {question.key: question.texts for question in list_questions(store, 1)}
+    for vote in list_votes(store, 1):
+        assert texts[vote.item]["ab".index(vote.verdict)] == "right 0"
+    store.close()
+    other = study_of_pairs(tmp_path, "other", "pair" if by == "rubric" else "checklist", [1])
+    assert main(["collect", "judge", other, "--judge", str(file)]) == 2
+    assert 'by = "rubric"' in capsys.readouterr().err or by == "rubric"

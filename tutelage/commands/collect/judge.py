@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tutelage.people import Question, Store, Study
     from tutelage.people.model_judges import CriterionAgreement
     from tutelage.people.settings import Policy
+    from tutelage.rewards.reward import Reward
 
 SHOWN = 10
 """Maximum number of criteria whose agreement is printed."""
@@ -38,10 +39,13 @@ def judge(settings: Judge) -> int:
     from tutelage.people.store.raters import LONGEST_NAME
 
     store, study = open_existing(settings)
-    name = settings.rater or (settings.model or settings.reward)[-LONGEST_NAME:]
     with closing(store), display():
-        rater, detail = _endpoint(settings, study) if settings.endpoint else _reward(settings, study)
-        print(_bill(list_questions(store, study.id), study, settings.limit))
+        rater, detail = _rater(settings, study)
+        name = settings.rater or (settings.model or settings.reward or str(detail["model"]))[-LONGEST_NAME:]
+        if not settings.reward:
+            answered = {vote.item for vote in list_votes(store, study.id) if vote.rater == name}
+            left = [each for each in list_questions(store, study.id) if each.key not in answered]
+            print(_bill(left, study, settings.limit))
         count = judge_study(store, study.id, name, rater, detail=detail, most=settings.limit)
         verdicts = [vote.verdict for vote in list_votes(store, study.id) if vote.rater == name]
         agreed = criterion_agreements(store, study.id, name)
@@ -55,15 +59,19 @@ def judge(settings: Judge) -> int:
     return 0
 
 
-def _bill(questions: "Sequence[Question]", study: "Study", most: int | None) -> str:
-    """Return what the judge is asked at most: unanswered questions are a part of these."""
-    asked = questions[:most]
+def _bill(left: "Sequence[Question]", study: "Study", most: int | None) -> str:
+    """Return what the judge is asked at most about the questions `left`, or the `most` of them that take most. A pair
+    takes a request for each response or order."""
     if study.kind.traits.rubrics:
-        rows = [(len(rubric_of(q.prompt.data, q.key)), len(q.texts)) for q in asked]
-        requests = sum(criteria * responses for criteria, responses in rows)
+        requests = [len(rubric_of(q.prompt.data, q.key)) * len(q.texts) for q in left]
     else:
-        requests = 2 * len(asked)
-    return f"At most {counted(requests, 'request')} for {counted(len(asked), 'question')}."
+        requests = [2 for _ in left]
+    most = len(requests) if most is None else min(most, len(requests))
+    total = sum(sorted(requests, reverse=True)[:most])
+    return (
+        f"At most {counted(total, 'request')} for {counted(most, 'question')}; one whose reply has no verdict is sent "
+        "once more."
+    )
 
 
 def _agreed(rows: "Sequence[CriterionAgreement]") -> Iterator[str]:
@@ -76,6 +84,39 @@ def _agreed(rows: "Sequence[CriterionAgreement]") -> Iterator[str]:
         yield f"  {name}: agrees with {share_text(row.judge)} of {counted(row.verdicts, 'verdict')} of people{among}"
     if len(rows) > SHOWN + 1:
         yield f"  … and {counted(len(rows) - SHOWN - 1, 'criterion')} with fewer verdicts"
+
+
+def _rater(settings: Judge, study: "Study") -> "tuple[Compare | JudgeCriterion, Mapping[str, object]]":
+    if settings.judge is not None:
+        return _file(settings, settings.judge, study)
+    return _endpoint(settings, study) if settings.endpoint else _reward(settings, study)
+
+
+def _scale(settings: Judge) -> dict[str, object]:
+    """Return how scores become answers, for the record of the rater."""
+    return {"tie": settings.tie, "step": settings.step}
+
+
+def _file(settings: Judge, path: Path, study: "Study") -> "tuple[Compare | JudgeCriterion, Mapping[str, object]]":
+    """Return the judge of a file, which asks as it says."""
+    from tutelage.data.llm_judge import EndpointPairJudge, EndpointRubricJudge
+    from tutelage.people.model_judges import ScoreJudge
+    from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward, judge_named
+    from tutelage.rewards.rubric import RubricReward
+
+    judge = judge_named(str(path))
+    criteria = study.kind.traits.rubrics
+    if criteria != isinstance(judge, RubricReward):
+        needed = 'by = "rubric"' if criteria else 'another `by` than "rubric"'
+        raise TutelageError(f"'{study.name}' {study.kind.traits.does}: {path} needs {needed}.")
+    if isinstance(judge, RubricReward):
+        assert isinstance(judge.judge, EndpointRubricJudge)
+        return judge.judge, judge.judge.detail
+    if isinstance(judge, PairwiseJudgeReward):
+        assert isinstance(judge.compare, EndpointPairJudge)
+        return judge.compare, judge.compare.detail
+    assert isinstance(judge, JudgeReward)
+    return ScoreJudge(_scores(judge), settings.tie, settings.step), judge.detail | _scale(settings)
 
 
 def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare | JudgeCriterion, Mapping[str, object]]":
@@ -104,7 +145,7 @@ def _reward(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, obj
         raise TutelageError(
             f"'{study.name}' {study.kind.traits.does}, and --reward only scores: give --endpoint and --model."
         )
-    detail: dict[str, object] = {"reward": settings.reward, "tie": settings.tie, "step": settings.step}
+    detail: dict[str, object] = {"reward": settings.reward} | _scale(settings)
     if Path(settings.reward).is_dir():
         detail["fingerprint"] = fingerprint(Path(settings.reward))
     return ScoreJudge(scoring(settings.reward, settings.engine), settings.tie, settings.step), detail
@@ -113,12 +154,15 @@ def _reward(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, obj
 def scoring(name: str, engine: EngineName) -> Score:
     """Return a function that scores responses in their conversations with a reward model or function."""
     from tutelage.base import config
-    from tutelage.data.records import Prompt, prompt_id
     from tutelage.rewards.factory import make_reward
+
+    return _scores(make_reward([name], None, config.Model(path=name, engine=engine)))
+
+
+def _scores(reward: "Reward") -> Score:
+    from tutelage.data.records import Prompt, prompt_id
     from tutelage.rewards.reward import Completions
     from tutelage.rewards.scores import scores_of
-
-    reward = make_reward([name], None, config.Model(path=name, engine=engine))
 
     def score(conversations: Sequence[Messages], responses: Sequence[str]) -> list[float]:
         prompts = [Prompt(prompt_id(messages), messages) for messages in conversations]

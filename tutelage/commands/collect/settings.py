@@ -284,22 +284,27 @@ class Judge(CollectSettings):
     """Prompt file that replaces the built-in prompt: {question}, {guidelines}, {conversation}, {first} and {second} are
     filled in, and the reply must end with [[A]], [[B]] or [[C]]; about criteria, {guidelines}, {conversation},
     {response} and {criterion}, and [[MET]] or [[UNMET]]."""
+    judge: Path | None = None
+    """File of a judge, as for --reward judge:FILE and as `tutelage judge align` writes it, instead of an endpoint: it
+    has endpoint, question, rubric and prices."""
     reward: str = ""
     """Reward model (folder) or module:function of prompts and answers, instead of an endpoint."""
     engine: config.EngineName = "auto"
     """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
     auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     tie: float = 0.0
-    """Maximum score difference of a tie."""
+    """Maximum score difference of a tie; for --reward, and a --judge that rates."""
     step: float = 1.0
     """Score difference per step of strength."""
     limit: int | None = None
-    """Maximum number of questions; the next call continues."""
+    """Maximum number of questions, which bounds the requests; the next call continues."""
 
     def __post_init__(self) -> None:
         at_least(self, limit=1)
-        if bool(self.endpoint) == bool(self.reward):
-            raise TutelageError("A judge is either a model behind --endpoint or a --reward.")
+        if bool(self.endpoint) + bool(self.reward) + (self.judge is not None) != 1:
+            raise TutelageError("A judge is either a model behind --endpoint, the --judge of a file or a --reward.")
+        if self.judge is not None and (self.model or self.template or self.temperature):
+            raise TutelageError("--model, --template and --temperature are in the file of --judge: change them there.")
         if self.endpoint and not self.model:
             raise TutelageError("--endpoint needs --model, the name by which it serves the judge.")
         if self.step <= 0 or self.tie < 0 or self.temperature < 0:

@@ -36,6 +36,7 @@ from tutelage.models.policy import Policy
 from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward, reward_name
+from tutelage.rewards.rubric import without_dropout
 from tutelage.rewards.scores import breakdown_of
 from tutelage.rollout.distributed import dealt_generator
 from tutelage.rollout.generator import Generator
@@ -219,7 +220,7 @@ def _named(settings: EvaluateSettings) -> list[tuple[str, str]]:
 def _rewards(settings: EvaluateSettings, policy: Policy | None, ranks: Ranks) -> dict[str, Reward]:
     rewards: dict[str, Reward] = {}
     for own_name, source in _named(settings):
-        reward = make_reward([source], policy, settings.model)
+        reward = without_dropout(make_reward([source], policy, settings.model))
         name = own_name or reward_name(reward)
         if name in rewards or (name == "environment" and settings.has_episodes):
             raise TutelageError(f"Two rewards are called {name!r}; put a name before each, as in gold=module:function.")
