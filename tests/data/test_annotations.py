@@ -1,11 +1,23 @@
 """What annotations say: laws of joining and deriving, on small cases decided by hand."""
 
+import time
 from itertools import permutations
 
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.annotations import Account, Annotation, Derived, Reading, Statement, Subject, derive, join
+from tutelage.data.annotations import (
+    MOST_PAIRS,
+    Account,
+    Annotation,
+    Derived,
+    Reading,
+    Statement,
+    Subject,
+    _rated,
+    derive,
+    join,
+)
 from tutelage.data.records import Demonstration, Preference, UnpairedAnswer, user
 
 WHY = user("Why?")
@@ -182,3 +194,26 @@ def test_a_prompt_with_many_rated_responses_has_a_bounded_number_of_pairs() -> N
         assert counts == [10, 10]
         assert any("410 pairs" in remark for remark in result.remarks)  # 435 pairs, of which 15 are equal
     assert chosen[0] == chosen[1]
+
+
+def test_pairs_of_ratings_take_time_in_proportion_to_the_responses() -> None:
+    """Of 20,000 responses, all but one rated alike, the pairs with that one, of 200 million; each response of many
+    ratings is in few pairs."""
+    alike = {f"response {n}": 0.0 for n in range(20_000)} | {"the other": 1.0}
+    began = time.process_time()
+    remarks: list[str] = []
+    pairs = list(_rated({user("A?"): alike}, remarks))
+    assert time.process_time() - began < 2
+    assert len({pair.rejected for pair in pairs}) == len(pairs) == MOST_PAIRS
+    assert {pair.chosen for pair in pairs} == {"the other"}
+    assert remarks == ["199,990,000 pairs of equal ratings without a preference",
+                       "19,990 pairs of rated responses left out: at most 10 of a prompt"]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7])
+def test_all_pairs_are_there_if_they_are_few(count: int) -> None:
+    ratings = {str(n): float(n) for n in range(count)}
+    every = {(str(one), str(other)) for one in range(count) for other in range(one)}
+    pairs = [(pair.chosen, pair.rejected) for pair in _rated({user("A?"): ratings}, [])]
+    assert len(set(pairs)) == len(pairs) == min(len(every), MOST_PAIRS)
+    assert set(pairs) <= every

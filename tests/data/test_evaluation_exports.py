@@ -225,3 +225,14 @@ def test_a_log_without_samples_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text(json.dumps(log()))
     with pytest.raises(TutelageError, match="without samples"):
         read_annotations([str(tmp_path / "log.json")], Parts())
+
+
+def test_a_score_of_inspect_that_is_no_object_is_left_out_by_name(tmp_path: Path) -> None:
+    scores = {"plain": "C", "number": 1.0, "none": None, "list": ["C"], "match": {"value": "C", "history": 3}}
+    odd = sample(1, scores=scores) | {"output": {"completion": "Five.", "choices": {}}}
+    (tmp_path / "log.json").write_text(json.dumps(log(odd)))
+    export = read_annotations([str(tmp_path / "log.json")], Parts())
+    assert [name for _, name, *_ in said(export)] == ["match"]
+    left_out = export.account.left_out
+    assert {reason.partition(":")[0] for reason in left_out} == {"plain", "number", "none", "list"}
+    assert all("not an object" in reason for reason in left_out)

@@ -10,7 +10,7 @@ several. `join` makes annotations of both. An annotation is about
 and has the id that the tool gave it, so that it is recognised when it is imported again.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -362,21 +362,36 @@ responses are n (n - 1) / 2, so that a prompt with many would outweigh all other
 
 
 def _rated(means: _Means, remarks: list[str]) -> Iterator[Preference]:
-    """Every two responses to a prompt of different mean ratings; of more than `MOST_PAIRS`, a choice that depends on
-    the texts alone."""
+    """Two responses to a prompt of different mean ratings each, at most `MOST_PAIRS` of a prompt."""
     equal = beyond = 0
     for messages, responses in means.items():
-        ordered = sorted(responses.items(), key=lambda each: (-each[1], each[0]))
-        pairs = [(one, other) for one, other in combinations(ordered, 2) if one[1] > other[1]]
-        equal += len(ordered) * (len(ordered) - 1) // 2 - len(pairs)
-        beyond += max(0, len(pairs) - MOST_PAIRS)
-        if len(pairs) > MOST_PAIRS:
-            pairs = sorted(pairs, key=lambda pair: stable_id(pair[0][0], pair[1][0]))[:MOST_PAIRS]
-        yield from (Preference(messages, better, worse) for (better, _), (worse, _) in pairs)
+        count, same = len(responses), Counter(responses.values())
+        alike = sum(number * (number - 1) // 2 for number in same.values())
+        different = count * (count - 1) // 2 - alike
+        equal, beyond = equal + alike, beyond + max(0, different - MOST_PAIRS)
+        for one, other in _distant_pairs(responses, min(different, MOST_PAIRS)):
+            better, worse = (one, other) if responses[one] > responses[other] else (other, one)
+            yield Preference(messages, better, worse)
     if equal:
         remarks.append(f"{counted(equal, 'pair')} of equal ratings without a preference")
     if beyond:
         remarks.append(f"{counted(beyond, 'pair')} of rated responses left out: at most {MOST_PAIRS} of a prompt")
+
+
+def _distant_pairs(ratings: Mapping[str, float], most: int) -> Iterator[tuple[str, str]]:
+    """`most` pairs of responses of different ratings: neighbours in a circle in the order of hashes of their texts,
+    then those at distance 2, and so on, so that each response is in about as many pairs. If there are so many, it takes
+    O(n · most) steps: a response of a rating of its own has two pairs at every distance."""
+    circle = sorted(ratings, key=stable_id)
+    count = len(circle)
+    for distance in range(1, count // 2 + 1):
+        for place in range(count if 2 * distance < count else distance):
+            if most <= 0:
+                return
+            one, other = circle[place], circle[(place + distance) % count]
+            if ratings[one] != ratings[other]:
+                most -= 1
+                yield one, other
 
 
 def _voted(votes: Sequence[tuple[Annotation, str]], remarks: list[str]) -> Iterator[Preference]:

@@ -20,7 +20,7 @@ from typing import Any
 from tutelage.base.errors import TutelageError
 from tutelage.data.annotations import Exported, Parts, RaterKind, Statement
 from tutelage.data.export_values import as_number, key_of, moment, words
-from tutelage.data.readers import RowPlace, TableRow, Values
+from tutelage.data.readers import RowPlace, TableRow, Values, a_type
 from tutelage.data.tables import Table, read_table
 from tutelage.data.tracker_exports import subject_of
 
@@ -58,7 +58,8 @@ def opik_trace(values: Values, parts: Parts) -> Exported:
 
 def _opik_statements(key: str, score: Mapping[str, Any]) -> Iterator[Statement]:
     name, authors = words(score, "name"), _object(score.get("value_by_author"))
-    for author, each in authors.items() or [(words(score, "last_updated_by", "created_by"), score)]:
+    for author, entry in authors.items() or [(words(score, "last_updated_by", "created_by"), score)]:
+        each = _object(entry)
         value = _value(each.get("value"))
         kind: RaterKind = {"ui": "human", "online_scoring": "model"}.get(words(each, "source"), "unknown")  # type: ignore[assignment]
         yield Statement(
@@ -119,15 +120,20 @@ def inspect_sample(values: Values, parts: Parts) -> Exported:
         }
     key = words(values, "uuid") or "/".join((words(values, "eval_id"), key_of(values, "id"), words(values, "epoch")))
     output, messages = _object(values.get("output")), values.get("messages")
-    choices = output.get("choices") or [{}]
-    response = output.get("completion") or _object(_object(choices[0]).get("message")).get("content")
+    choices = output.get("choices")
+    choice = _object(choices[0]) if isinstance(choices, list) and choices else {}
+    response = output.get("completion") or _object(choice.get("message")).get("content")
     conversation = values.get("input")
     if isinstance(messages, list) and messages and _object(messages[-1]).get("role") == "assistant":
         conversation, response = messages[:-1], messages[-1:]
     subjects, problem = subject_of("inspect", (key, ""), conversation, response, parts, words(output, "model"))
     statements, left_out = list[Statement](), list[str]()
     for scorer, score in _object(values.get("scores")).items():
-        edits = [each for each in score.get("history") or () if isinstance(each, Mapping)]
+        if not isinstance(score, Mapping):
+            left_out.append(f"{scorer}: its score is {a_type(score)}, not an object with a value")
+            continue
+        history = score.get("history")
+        edits = [each for each in history if isinstance(each, Mapping)] if isinstance(history, list) else []
         by = _object(edits[-1].get("provenance")) if edits else {}
         author, reason = words(by, "author"), words(score, "explanation") or words(by, "reason")
         whole = score.get("value")
