@@ -110,7 +110,7 @@ class Site:
         """More questions; those of other pools have a as their known answer. Each prompt has two criteria."""
         prompts, completions, items = [], [], []
         for number, responses in enumerate(texts, start):
-            rubric = [f"Is right about {number}", "Invents a number"]
+            rubric = [f"Is right about {number}", "__proto__"]  # the name of what every object has
             prompts.append(Prompt(f"p{number}", user(f"Question {number}?"), data={"rubric": rubric}))
             keys = [f"p{number}r{place}" for place in range(len(responses))]
             completions += [

@@ -132,6 +132,22 @@ export class Form {
     return rows.map((row) => Number(row.querySelector("input:checked")?.value ?? 0));
   }
 
+  /** What rows say, in a list for each name in their attribute. A name may be one that every object has. */
+  byName(rows, attribute, say) {
+    const lists = new Map();
+    for (const row of rows) {
+      const name = row.dataset[attribute];
+      lists.set(name, [...(lists.get(name) ?? []), say(row)]);
+    }
+    return Object.fromEntries(lists);
+  }
+
+  /** Choose what the lists say, the inverse of `byName`. */
+  chooseByName(rows, attribute, lists) {
+    const left = new Map(Object.entries(lists ?? {}).map(([name, values]) => [name, [...values]]));
+    for (const row of rows) this.choose(row, left.get(row.dataset[attribute])?.shift());
+  }
+
   /** Choose the verdict that says "as in the rows above" once they are all filled in, unless another was chosen. */
   completed(id, complete) {
     const whole = this.element.querySelector(id);

@@ -39,19 +39,10 @@ begin({
 
   read(form, choice) {
     if (choice !== "judged") return {};
-    const verdicts = {};
-    for (const row of rows(form)) (verdicts[row.dataset.criterion] ??= []).push(decision(row));
-    return { verdicts };
+    return { verdicts: form.byName(rows(form), "criterion", decision) };
   },
 
-  fill(form, answer) {
-    const seen = {};
-    for (const row of rows(form)) {
-      const name = row.dataset.criterion;
-      const place = (seen[name] = (seen[name] ?? -1) + 1);
-      form.choose(row, answer.verdicts?.[name]?.[place]);
-    }
-  },
+  fill: (form, answer) => form.chooseByName(rows(form), "criterion", answer.verdicts),
 
   settle(form) {
     const all = rows(form);

@@ -24,19 +24,10 @@ begin({
 
   read(form, choice) {
     if (choice !== "rated") return {};
-    const ratings = {};
-    for (const row of rows(form)) (ratings[row.dataset.rating] ??= []).push(form.numbers([row])[0]);
-    return { ratings };
+    return { ratings: form.byName(rows(form), "rating", (row) => form.numbers([row])[0]) };
   },
 
-  fill(form, answer) {
-    const seen = {};
-    for (const row of rows(form)) {
-      const name = row.dataset.rating;
-      const place = (seen[name] = (seen[name] ?? -1) + 1);
-      form.choose(row, answer.ratings?.[name]?.[place]);
-    }
-  },
+  fill: (form, answer) => form.chooseByName(rows(form), "rating", answer.ratings),
 
   settle(form) {
     const given = form.numbers(rows(form));

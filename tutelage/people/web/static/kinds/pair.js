@@ -9,16 +9,13 @@ begin({
   missing: gettext("Choose a verdict first: the digits go from A to B."),
 
   read(form) {
-    const criteria = {};
-    for (const row of rows(form)) {
-      const side = row.querySelector("input:checked");
-      if (side) criteria[row.dataset.criterion] = side.value;
-    }
-    return { criteria };
+    const sides = rows(form).map((row) => [row.dataset.criterion, row.querySelector("input:checked")?.value]);
+    return { criteria: Object.fromEntries(sides.filter(([, side]) => side)) };
   },
 
   fill(form, answer) {
-    for (const row of rows(form)) form.choose(row, answer.criteria?.[row.dataset.criterion]);
+    const sides = new Map(Object.entries(answer.criteria ?? {}));
+    for (const row of rows(form)) form.choose(row, sides.get(row.dataset.criterion));
   },
 
   better: (form) => ({ left: "0", right: "1" })[form.verdict().split("-")[0]],
