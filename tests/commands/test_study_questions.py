@@ -1,5 +1,6 @@
 """The questions that `tutelage collect init` makes of what there is."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -100,3 +101,25 @@ def test_a_known_answer_may_be_a_call(tmp_path: Path) -> None:
     (item,), steps = golds.items, {one.id: one.steps for one in golds.completions}
     assert steps[item.responses["ab".index(item.gold or "")]] == ((chosen,),)
     assert item.explanation == "It looks."
+
+
+def test_a_known_answer_is_the_chosen_one_of_its_own_prompt(tmp_path: Path) -> None:
+    """The same two texts answer two questions, and each is right once."""
+    rows = [
+        {"prompt": "Is 2 + 2 = 4?", "chosen": "Yes.", "rejected": "No.", "explanation": "It is."},
+        {"prompt": "Is 2 + 2 = 5?", "chosen": "No.", "rejected": "Yes.", "explanation": "It is not."},
+    ]
+    file = tmp_path / "known.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    golds = known_questions(Init(study="s", from_pairs="f"), str(file), "gold")
+    texts = {completion.id: completion.text for completion in golds.completions}
+    asked = {prompt.id: prompt.messages[0].content for prompt in golds.prompts}
+    right = {
+        asked[item.prompt]: (texts[item.responses["ab".index(item.gold or "")]], item.explanation)
+        for item in golds.items
+    }
+    assert right == {"Is 2 + 2 = 4?": ("Yes.", "It is."), "Is 2 + 2 = 5?": ("No.", "It is not.")}
+    turned = {**rows[0], "chosen": "No.", "rejected": "Yes."}
+    file.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], turned)))
+    with pytest.raises(TutelageError, match="both sides"):
+        known_questions(Init(study="s", from_pairs="f"), str(file), "gold")

@@ -11,7 +11,7 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.collect.settings import Init
-from tutelage.data.records import Comparison, CompletionRecord, Prompt, turn_text
+from tutelage.data.records import AssistantTurn, Comparison, CompletionRecord, Prompt, turn_text
 
 if TYPE_CHECKING:
     from tutelage.data.images import ImageFile
@@ -252,24 +252,26 @@ def _known_pairs(settings: Init, source: str, pool: "Pool") -> Questions:
     from tutelage.data.formats import preferences_of
     from tutelage.data.tables import read_table
     from tutelage.people.store.item_catalogue import turn_of
+    from tutelage.people.table_items import prompt_of
     from tutelage.people.vote_import import pairs_to_judge
 
     table = read_table(source)
     loaded, gallery = preferences_of(table.without("explanation"), images=True), _gallery(settings, source)
     preferences = tuple(gallery.records(loaded))
     explanations = {row.where: str(row.values.get("explanation") or "") for row in table.rows}
-    explained = dict.fromkeys((preference.chosen for preference in preferences), "")
+    explained: dict[tuple[str, AssistantTurn], str] = {}
     for preference, where in zip(preferences, loaded.places, strict=True):
-        explained[preference.chosen] = explanations.get(where) or explained[preference.chosen]
+        chosen = prompt_of(preference.messages).id, preference.chosen
+        explained[chosen] = explanations.get(where) or explained.get(chosen, "")
     judged = pairs_to_judge(preferences, origin=pool)
     turns = {completion.id: turn_of(completion) for completion in judged.completions}
     items = []
     for item in judged.items:
-        right = [name for name, key in zip("ab", item.responses, strict=True) if turns[key] in explained]
+        right = [name for name, key in zip("ab", item.responses, strict=True) if (item.prompt, turns[key]) in explained]
         if len(right) != 1:
             text = turn_text(turns[item.responses[0]])
             raise TutelageError(f"{source} chooses both sides of a pair: '{text[:60]}'.")
-        turn = turns[item.responses["ab".index(right[0])]]
-        items.append(replace(item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=explained[turn]))
+        reason = explained[item.prompt, turns[item.responses["ab".index(right[0])]]]
+        items.append(replace(item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=reason))
     told = (f"{loaded.describe()} ({pool})", *gallery.notes)
     return Questions(judged.prompts, judged.completions, tuple(items), told, tuple(gallery.files.values()))
