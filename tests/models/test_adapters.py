@@ -1,12 +1,15 @@
 """Which layers a new adapter has, and that the others are named."""
 
+from types import SimpleNamespace
+
 import architectures
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from tutelage.base import config
-from tutelage.models.adapters import add_lora
+from tutelage.base.errors import TutelageError
+from tutelage.models.adapters import add_lora, read_past
 
 EXPERTS = ("gpt_oss", "mixtral", "jamba")
 
@@ -47,14 +50,17 @@ def test_experts_that_stay_are_named(caplog):
     assert not caplog.messages, "the user has chosen"
 
 
-@pytest.mark.parametrize(("kind", "layer"), [("mamba", "dt_proj"), ("mamba", "out_proj"), ("llama4_text", "router")])
+PAST = [("mamba", "dt_proj"), ("mamba", "out_proj"), ("llama4_text", "router"), ("longcat_flash", "classifier")]
+
+
+@pytest.mark.parametrize(("kind", "layer"), PAST)
 def test_layers_whose_weight_is_read_past_an_adapter_have_none(kind, layer):
     model = adapted(kind)
     assert any(name.endswith(layer) for name, _ in model.named_modules())
     assert layer not in layers_with_adapter(model)
 
 
-@pytest.mark.parametrize("kind", ["mamba", "falcon_mamba", "jamba", "bamba", "llama4_text", "phimoe"])
+@pytest.mark.parametrize("kind", ["mamba", "falcon_mamba", "jamba", "bamba", "llama4_text", "phimoe", "longcat_flash"])
 def test_every_adapter_has_a_gradient(kind):
     """An adapter beside a weight that the layer reads itself would be trained in vain."""
     model = adapted(kind)
@@ -66,3 +72,27 @@ def test_every_adapter_has_a_gradient(kind):
     assert [
         name for name, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())
     ] == []
+
+
+def test_an_adapter_whose_layer_is_not_called_is_refused_by_name():
+    """The router of LongCat multiplies by the weight of its layer itself."""
+    with pytest.raises(TutelageError, match=r"router\.classifier"):
+        adapted("longcat_flash", targets="classifier,o_proj")
+    assert layers_with_adapter(adapted("longcat_flash", targets="o_proj")) == {"o_proj"}
+
+
+def test_weights_read_past_their_layers_are_found_in_any_model():
+    """One that is called, one that is not used at all, and one that is read past."""
+
+    class Inner(PreTrainedModel):
+        def __init__(self):
+            super().__init__(PreTrainedConfig(vocab_size=50))
+            self.embed = torch.nn.Embedding(50, 8)
+            self.used, self.idle, self.past = (torch.nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, input_ids, use_cache):
+            return SimpleNamespace(logits=self.used(self.embed(input_ids)) @ self.past.weight.T)
+
+    model = Inner().requires_grad_(False)
+    assert read_past(model) == ["past"]
+    assert not any(weight.requires_grad for weight in model.parameters())

@@ -2,17 +2,18 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.engines.network import inner
-from tutelage.engines.trials import passes
+from tutelage.engines.trials import passes, tokens_of, without_dropout
 from tutelage.models.merging import tied_layers
 from tutelage.models.model_files import first_line, listed, without_numbers, without_warnings
 
@@ -35,12 +36,13 @@ def add_lora(
     _refuse_rank(model, lora.rank)
     targets: str | list[str] = "all-linear" if lora.targets == "auto" else lora.targets.split(",")
     names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)})
+    past = read_past(model)
     settings = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type]  # peft divides by the rank; any number will do
         lora_dropout=lora.dropout,
         target_modules=targets,
-        exclude_modules=list(_without_adapter(model)) if lora.targets == "auto" else None,
+        exclude_modules=[*_without_adapter(model), *past] if lora.targets == "auto" else None,
         modules_to_save=save,
         task_type=task,
     )
@@ -53,6 +55,11 @@ def add_lora(
             f"--lora.targets {lora.targets!r} cannot be adapted in a {type(model).__name__} ({first_line(error)}). Its "
             f"linear layers are: {', '.join(names)}."
         ) from error
+    if vain := [name for name in past if hasattr(model.get_submodule(name), "lora_A")]:
+        raise TutelageError(
+            f"--lora.targets {lora.targets!r} adapts {listed(sorted(set(map(without_numbers, vain))))}, whose weight a "
+            f"{type(model).__name__} reads past the layer, so that the adapter would change nothing: leave it out."
+        )
     if lora.targets == "auto":
         _tell_of_weights_without_adapter(adapted)
     if tied := tied_layers(adapted):
@@ -72,6 +79,51 @@ def _without_adapter(model: PreTrainedModel) -> Iterator[str]:
             is_past = model.config.model_type in PAST_ADAPTERS.get(name.rpartition(".")[2], ())
             if is_past or (type(part) is not nn.Linear and not passes(_is_linear, part)):
                 yield name
+
+
+def read_past(model: PreTrainedModel) -> list[str]:
+    """Names of linear layers whose weight the model reads without calling them. An adapter there has no effect in
+    training, and changes the model when it is merged: the router of LongCat, for example.
+
+    Such a layer is not called in a pass whose output depends on its weight. A pass that fails shows none.
+    """
+    layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+    tokens = tokens_of(model, torch.arange(1, 17)[None] * 7)
+    if tokens.is_meta:
+        return []
+    called: set[str] = set()
+    hooks = [part.register_forward_hook(lambda *_, name=name: called.add(name)) for name, part in layers.items()]
+    found: list[str] = []
+
+    def watch() -> bool:
+        with torch.no_grad():
+            model(input_ids=tokens, use_cache=False)
+        weights = {name: part.weight for name, part in layers.items() if name not in called}
+        if weights:
+            with torch.enable_grad(), _with_gradient(list(weights.values())):
+                output = model(input_ids=tokens, use_cache=False).logits.float().square().mean()
+                gradients = torch.autograd.grad(output, list(weights.values()), allow_unused=True)
+            found.extend(name for name, each in zip(weights, gradients, strict=True) if each is not None)
+        return True
+
+    with without_dropout(model):
+        passes(watch)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+@contextmanager
+def _with_gradient(weights: Sequence[Tensor]) -> Iterator[None]:
+    """Context in which these weights have a gradient."""
+    before = [weight.requires_grad for weight in weights]
+    for weight in weights:
+        weight.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for weight, needed in zip(weights, before, strict=True):
+            weight.requires_grad_(needed)
 
 
 def _is_linear(part: nn.Linear) -> bool:
