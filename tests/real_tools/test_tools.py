@@ -120,9 +120,10 @@ def judged(*keys: str) -> list[Any]:
     """A preference of a study between two responses with these ids."""
     from types import SimpleNamespace
 
-    from tutelage.data.records import Preference, user
+    from tutelage.data.records import CompletionRecord, Preference, user
 
-    question = SimpleNamespace(completions=[SimpleNamespace(id=key) for key in keys])
+    completions = [CompletionRecord(key, "p", text, "m") for key, text in zip(keys, ("So.", "No."), strict=True)]
+    question = SimpleNamespace(completions=completions)
     label = SimpleNamespace(counts={"a": 2, "b": 1})
     pair = Preference(user("Why?"), "So.", "No.", 0.75)
     return [SimpleNamespace(preference=pair, question=question, label=label, chosen=0, rejected=1)]

@@ -4,6 +4,7 @@ make test-tools
 """
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -96,6 +97,9 @@ def test_trl_and_an_environment_give_the_same_rows_prompts_and_tools(tiny_model:
         def generate(self, prompts: Any, *arguments: Any, **more: Any) -> Any:
             asked.extend(map(policy.tokenizer.decode, prompts.tokens))
             return super().generate(prompts, *arguments, **more)
+
+        def continuous(self, *arguments: Any, **more: Any) -> Any:
+            return nullcontext()  # turn by turn, so that `generate` sees every prompt
 
     player = Player(Asked(policy), environment, {prompt.id: prompt for prompt in prompts}, policy, policy.context)
     rollout = player.generate(
