@@ -51,7 +51,7 @@ from tutelage.people.store.raters import Rater, list_raters
 from tutelage.people.store.studies import Study, list_studies, list_versions, study_of
 from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Snapshot, Vote, vote_row
-from tutelage.people.tool_rows import TOOL_ROWS, Tool
+from tutelage.people.tool_rows import Tool, tool_rows
 from tutelage.people.training_data import LabelledStudy, Row, label_study
 
 
@@ -175,7 +175,7 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
         files["corrections.jsonl"] = correction_rows(labelled, study.name)
     if any(version.spans for version in versions):
         files["spans.jsonl"] = marked_rows(marking(labelled, selection), questions)
-    files |= {f"{tool}.jsonl": TOOL_ROWS[tool](labelled.rows, study.name) for tool in contents.tools}
+    files |= {f"{tool}.jsonl": tool_rows(tool, labelled, study) for tool in contents.tools}
     counts = {name: write_jsonl(folder / name, lines) for name, lines in files.items()}
     if contents.names:
         (folder / "raters.jsonl").chmod(0o600)

@@ -34,9 +34,10 @@ class ExportFiles(CollectSettings):
     names: bool = False
     """Include the names of raters in raters.jsonl. Otherwise, and in all other files, a rater appears under a pseudonym
     such as rater-7, where 7 is the rater's number in the study."""
-    tools: tuple[Literal["openai", "langfuse", "langsmith"], ...] = ()
-    """Also write the preferences as other tools take them: openai.jsonl for fine-tuning by OpenAI, langfuse.jsonl as
-    scores and langsmith.jsonl as feedback on responses that came from there (tutelage import)."""
+    tools: tuple[Literal["openai", "langfuse", "langsmith", "prm800k", "math_shepherd"], ...] = ()
+    """Also write what raters said as other tools take it: openai.jsonl for fine-tuning by OpenAI, langfuse.jsonl as
+    scores and langsmith.jsonl as feedback on responses that came from there (tutelage import); labels of steps as
+    prm800k.jsonl and math_shepherd.jsonl."""
 
 
 Export = settings_of(EXPORT, ExportFiles)
