@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.data.pairing import distant_pairs
 from tutelage.data.records import Demonstration, Messages, Preference, UnpairedAnswer, prompt_id, stable_id
 from tutelage.data.vote_rows import CHOICES, fold_choice
 
@@ -369,29 +370,13 @@ def _rated(means: _Means, remarks: list[str]) -> Iterator[Preference]:
         alike = sum(number * (number - 1) // 2 for number in same.values())
         different = count * (count - 1) // 2 - alike
         equal, beyond = equal + alike, beyond + max(0, different - MOST_PAIRS)
-        for one, other in _distant_pairs(responses, min(different, MOST_PAIRS)):
+        for one, other in distant_pairs(responses, min(different, MOST_PAIRS)):
             better, worse = (one, other) if responses[one] > responses[other] else (other, one)
             yield Preference(messages, better, worse)
     if equal:
         remarks.append(f"{counted(equal, 'pair')} of equal ratings without a preference")
     if beyond:
         remarks.append(f"{counted(beyond, 'pair')} of rated responses left out: at most {MOST_PAIRS} of a prompt")
-
-
-def _distant_pairs(ratings: Mapping[str, float], most: int) -> Iterator[tuple[str, str]]:
-    """`most` pairs of responses of different ratings: neighbours in a circle in the order of hashes of their texts,
-    then those at distance 2, and so on, so that each response is in about as many pairs. If there are so many, it takes
-    O(n · most) steps: a response of a rating of its own has two pairs at every distance."""
-    circle = sorted(ratings, key=stable_id)
-    count = len(circle)
-    for distance in range(1, count // 2 + 1):
-        for place in range(count if 2 * distance < count else distance):
-            if most <= 0:
-                return
-            one, other = circle[place], circle[(place + distance) % count]
-            if ratings[one] != ratings[other]:
-                most -= 1
-                yield one, other
 
 
 def _voted(votes: Sequence[tuple[Annotation, str]], remarks: list[str]) -> Iterator[Preference]:

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TypeVar
 
@@ -120,3 +120,19 @@ def _opening(record: Preference | Demonstration | Prompt | RatedSteps) -> str:
     if first is None:
         first = turn_text(record.response) if isinstance(record, Demonstration) else prompt_id(record.messages)
     return " ".join(first.casefold().split())
+
+
+def distant_pairs(ratings: Mapping[str, float], most: int) -> Iterator[tuple[str, str]]:
+    """`most` pairs of responses of different ratings: neighbours in a circle in the order of hashes of their texts,
+    then those at distance 2, and so on, so that each response is in about as many pairs. If there are so many, it takes
+    O(n · most) steps: a response of a rating of its own has two pairs at every distance."""
+    circle = sorted(ratings, key=stable_id)
+    count = len(circle)
+    for distance in range(1, count // 2 + 1):
+        for place in range(count if 2 * distance < count else distance):
+            if most <= 0:
+                return
+            one, other = circle[place], circle[(place + distance) % count]
+            if ratings[one] != ratings[other]:
+                most -= 1
+                yield one, other
