@@ -46,6 +46,7 @@ ELSEWHERE = (
     Elsewhere("sft --data runs/study .*", "commands/test_study_data.py", "raters must have written answers"),
     Elsewhere("evaluate .*--tasks .*", "commands/evaluate/test_harness.py", "it needs lm-eval"),
     Elsewhere("evaluate .*--reward-bench .*", "commands/evaluate/test_reward_benchmark.py", "it needs a benchmark"),
+    Elsewhere("board .*", "commands/test_board.py", "it serves until it is stopped"),
     Elsewhere("compare .*", "commands/compare/test_run.py", "it needs runs of several recipes and seeds"),
     Elsewhere(
         "improve .*(--environment|--tools|--agent) .*", "train/rl/test_episodes.py", "it needs functions and a template"

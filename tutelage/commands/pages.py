@@ -47,6 +47,8 @@ PAGES = {
     "tutelage.report": "not_learning",
     "tutelage.report.comparison": "howto/compare_runs",
     "tutelage.report.comparison_page": "howto/compare_runs",
+    "tutelage.report.board": "howto/compare_runs",
+    "tutelage.commands.board": "howto/compare_runs",
     "tutelage.commands.compare": "howto/compare_runs",
     "tutelage.commands.promote": "howto/promote",
     "tutelage.stats.split_test": "howto/promote",

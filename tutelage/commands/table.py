@@ -313,6 +313,12 @@ COMMANDS = (
         result="Comparison",
     ),
     Command(
+        name="board",
+        group="Evaluate and inspect",
+        help="a live page over a folder of runs",
+        examples=("runs", "runs/sweep --port 8080 --open"),
+    ),
+    Command(
         name="promote",
         group="Evaluate and inspect",
         help="promote a model on the evidence of a split test of served models",
