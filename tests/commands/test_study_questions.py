@@ -123,3 +123,50 @@ def test_a_known_answer_is_the_chosen_one_of_its_own_prompt(tmp_path: Path) -> N
     file.write_text("".join(json.dumps(row) + "\n" for row in (rows[0], turned)))
     with pytest.raises(TutelageError, match="both sides"):
         known_questions(Init(study="s", from_pairs="f"), str(file), "gold")
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TRACE = [
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "content": "4", "tool_call_id": "c"},
+    {"role": "assistant", "content": "It is 4."},
+]
+ASKED = {"role": "user", "content": "2 + 2?"}
+ALONE = {"role": "assistant", "content": "It is 5."}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "2 + 2?", "chosen": TRACE, "rejected": [ALONE]},
+        {"prompt": [ASKED], "chosen": [ASKED, *TRACE], "rejected": [ASKED, ALONE]},
+        {"chosen": [ASKED, *TRACE], "rejected": [ASKED, ALONE]},
+        {"chosen": [ASKED, ALONE], "rejected": [ASKED, *TRACE]},
+        {"input": {"messages": [ASKED]}, "preferred_output": TRACE, "non_preferred_output": [ALONE]},
+    ],
+)
+def test_pairs_of_traces_become_questions_about_all_their_messages(tmp_path: Path, row: dict[str, object]) -> None:
+    file = tmp_path / "pairs.jsonl"
+    plain = {name: [ALONE] if name.endswith(("chosen", "_output")) else value for name, value in row.items()}
+    file.write_text(json.dumps(row) + "\n" + json.dumps(plain) + "\n")
+    made = main_questions(Init(study="s", from_pairs=str(file)))
+    (item,), (prompt,) = made.items, made.prompts
+    assert prompt.messages == user("2 + 2?")
+    completions = {one.id: one for one in made.completions}
+    texts = [completions[key] for key in item.responses]
+    (acted,) = [one for one in texts if one.steps]
+    assert [[message.role for message in step] for step in acted.steps] == [["assistant", "tool"], ["assistant"]]
+    assert [one.text for one in texts if not one.steps] == ["It is 5."]
+
+
+def test_traces_may_differ_after_turns_that_they_share(tmp_path: Path) -> None:
+    """The prompt of two conversations ends before the first message of the assistant that differs."""
+    file = tmp_path / "pairs.jsonl"
+    wrong = {"role": "assistant", "content": "It is 5."}
+    file.write_text(
+        json.dumps({"chosen": [ASKED, *TRACE, ASKED, *TRACE], "rejected": [ASKED, *TRACE[:2], wrong]}) + "\n"
+    )
+    made = main_questions(Init(study="s", from_pairs=str(file)))
+    (prompt,) = made.prompts
+    assert [message.role for message in prompt.messages] == ["user", "assistant", "tool"]
+    assert sorted(len(one.steps) for one in made.completions) == [0, 3]

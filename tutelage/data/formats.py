@@ -37,7 +37,7 @@ from tutelage.data.row_values import Account, Cells, ImageInRow, LeftOut, Unusab
 from tutelage.data.step_formats import STEPS
 from tutelage.data.table_format import RowFormat, recognise, unchanged
 from tutelage.data.tables import Table, read_table
-from tutelage.data.traces import TRACES
+from tutelage.data.traces import TRACE_PAIRS, TRACES, TracePair, has_trace
 
 T = TypeVar("T")
 Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)
@@ -207,6 +207,14 @@ def traces_of(table: Table, *, tolerate: float = TOLERATED) -> LoadedRecords[Rat
     return LoadedRecords(
         loaded.source, loaded.format, loaded.columns, loaded.rows, first, loaded.skipped, loaded.notes, loaded.places
     )
+
+
+def load_trace_pairs(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[TracePair] | None:
+    """Load pairs of traces; None if no side of a row has several messages."""
+    table = read_table(source)
+    forms = (form for form in TRACE_PAIRS if any(has_trace(form, row.values) for row in form.spelt(table).rows))
+    form = next(forms, None)
+    return None if form is None else _records(table, form, tolerate, lambda pair: None)
 
 
 def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[CompletionRecord]:

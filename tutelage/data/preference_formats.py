@@ -46,10 +46,10 @@ def explicit(ask: Ask, chosen: str = "chosen", rejected: str = "rejected") -> Ca
 def _side(values: Values, column: str, prompt: Messages) -> AssistantTurn:
     if not holds_messages(values.get(column)):
         return completion_text(values, column, optional_text(values, column))
-    return only_answer(_without_prompt(turns(values, column), prompt), column)
+    return only_answer(without_prompt(turns(values, column), prompt), column)
 
 
-def _without_prompt(messages: Messages, prompt: Messages) -> Messages:
+def without_prompt(messages: Messages, prompt: Messages) -> Messages:
     """The messages after the prompt, with or without its system message, or all if they do not repeat it."""
     asked = tuple(replace(message, tools=()) for message in prompt)
     for repeated in (asked, asked[1:] if asked and asked[0].role == "system" else ()):
@@ -120,7 +120,7 @@ def _conversation(column: str) -> Ask:
 # Pairs of other trainers ---------------------------------------------------------------------------------------------
 
 
-def _openai_prompt(values: Values) -> Messages:
+def openai_prompt(values: Values) -> Messages:
     """`input` of OpenAI's pairs: {"messages": …, "tools": …}."""
     value = values.get("input")
     assert isinstance(value, Mapping), "the format fits"
@@ -148,7 +148,7 @@ TRAINERS: tuple[RowFormat[Pair], ...] = (
     RowFormat(
         "input, preferred_output, non_preferred_output (OpenAI)",
         ("input", "preferred_output", "non_preferred_output"),
-        explicit(_openai_prompt, "preferred_output", "non_preferred_output"),
+        explicit(openai_prompt, "preferred_output", "non_preferred_output"),
         fits=lambda values: isinstance(values["input"], Mapping),
     ),
     _explicit_format(question_from("input"), "input"),  # distilabel

@@ -1,4 +1,4 @@
-"""Completions in steps whose labels are not needed: traces of episodes, chains of thought, and rated steps.
+"""Completions in steps whose labels are not needed: traces, chains of thought, and rated steps; pairs of traces.
 
 A step of a trace is a message of the assistant with the messages after it, up to its next one: the results of its
 calls, or the reply of a person. The prompt is what comes before the first of them. A completion that is one text is
@@ -6,13 +6,16 @@ split at its blank lines.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from tutelage.data.message_values import CONTEXT, Ask, framed, holds_messages, prompt_column, turns
+from tutelage.data.preference_formats import BOTH, openai_prompt, without_prompt
+from tutelage.data.readers import Values
 from tutelage.data.record_formats import DEMONSTRATIONS
 from tutelage.data.records import Demonstration, Message, Messages, RatedSteps, Step
-from tutelage.data.row_values import Unusable
+from tutelage.data.row_values import Cells, LeftOut, Unusable
 from tutelage.data.step_formats import STEPS, STEPWISE, Rated
 from tutelage.data.table_format import RowFormat
 
@@ -57,4 +60,76 @@ TRACES: tuple[RowFormat[Rated], ...] = (
     *STEPS,
     replace(STEPWISE, name="prompt, completions (steps)", needs=("prompt", "completions"), parse=_without_labels),
     *map(_from_demonstration, DEMONSTRATIONS),
+)
+
+
+# Pairs ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TracePair:
+    """Two continuations of a conversation, each of the assistant's messages and what it read in between."""
+
+    messages: Messages
+    chosen: Messages
+    rejected: Messages
+
+
+def has_trace(form: RowFormat[TracePair], values: Values) -> bool:
+    """Whether a row is in this format, and one of its sides has several messages."""
+    try:
+        pair = form.parse(Cells(values, images=True)) if form.matches(values) else None
+    except (Unusable, LeftOut):
+        return False
+    return pair is not None and max(len(pair.chosen), len(pair.rejected)) > 1
+
+
+def _continuations(prompt: Messages, sides: Mapping[str, Messages]) -> TracePair:
+    chosen, rejected = (without_prompt(side, prompt) for side in sides.values())
+    for column, side in zip(sides, (chosen, rejected), strict=True):
+        if not side or side[0].role != "assistant" or any(message.role == "system" for message in side):
+            raise Unusable(f"{column} does not go on with a message of the assistant after the prompt")
+    if chosen == rejected:
+        raise LeftOut("pair", "both sides are equal")
+    return TracePair(prompt, chosen, rejected)
+
+
+def _after(ask: Ask, *columns: str) -> Callable[[Values], TracePair]:
+    return lambda values: _continuations(ask(values), {column: turns(values, column) for column in columns})
+
+
+def _from_shared(values: Values) -> TracePair:
+    """Two conversations: the prompt is what they begin with alike, up to the first message of the assistant that
+    differs."""
+    sides = {column: turns(values, column) for column in BOTH}
+    one, other = sides.values()
+    shorter = min(len(one), len(other))
+    alike = next((n for n in range(shorter) if one[n] != other[n]), shorter)
+    while alike and not all(len(side) > alike and side[alike].role == "assistant" for side in (one, other)):
+        alike -= 1
+    pair = _continuations(one[:alike], {column: side[alike:] for column, side in sides.items()})
+    return replace(pair, messages=framed(values, pair.messages))
+
+
+TRACE_PAIRS: tuple[RowFormat[TracePair], ...] = (
+    RowFormat(
+        "prompt, chosen, rejected (traces)",
+        ("prompt", *BOTH),
+        _after(prompt_column, *BOTH),
+        CONTEXT,
+        fits=lambda values: all(holds_messages(values[column]) for column in BOTH),
+    ),
+    RowFormat(
+        "input, preferred_output, non_preferred_output (OpenAI, traces)",
+        ("input", "preferred_output", "non_preferred_output"),
+        _after(openai_prompt, "preferred_output", "non_preferred_output"),
+        fits=lambda values: isinstance(values["input"], Mapping),
+    ),
+    RowFormat(
+        "chosen, rejected (traces)",
+        BOTH,
+        _from_shared,
+        CONTEXT,
+        fits=lambda values: all(holds_messages(values[column]) for column in BOTH),
+    ),
 )

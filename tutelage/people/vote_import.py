@@ -6,8 +6,19 @@ from dataclasses import dataclass, replace
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import join_sentences
-from tutelage.data.records import AssistantTurn, CompletionRecord, Preference, Prompt, RatedSteps, stable_id, step_value
+from tutelage.data.records import (
+    AssistantTurn,
+    CompletionRecord,
+    Messages,
+    Preference,
+    Prompt,
+    RatedSteps,
+    spoken,
+    stable_id,
+    step_value,
+)
 from tutelage.data.tables import Table
+from tutelage.data.traces import TracePair, split_trace
 from tutelage.data.transcripts import transcript_text
 from tutelage.data.vote_rows import fold_name, meaning_name
 from tutelage.people.kinds.kind import Kind, Screen
@@ -109,6 +120,31 @@ def pairs_to_judge(
         prompts[prompt.id], items[item.key] = prompt, item
         completions |= {completion.id: completion for completion in both}
     return ReadyQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical)
+
+
+def traces_to_compare(pairs: Iterable[TracePair], *, most: int | None = None) -> ReadyQuestions:
+    """Pairs of traces as questions, at most `most`; like `pairs_to_judge`."""
+    prompts: dict[str, Prompt] = {}
+    completions: dict[str, CompletionRecord] = {}
+    items: dict[str, Item] = {}
+    for pair in pairs:
+        if len(items) == most:
+            break
+        prompt = prompt_of(pair.messages)
+        both = [_trace(prompt, side) for side in (pair.chosen, pair.rejected)]
+        item = item_of(prompt, [completion.id for completion in both], "imported")
+        prompts[prompt.id], items[item.key] = prompt, item
+        completions |= {completion.id: completion for completion in both}
+    return ReadyQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()))
+
+
+def _trace(prompt: Prompt, side: Messages) -> CompletionRecord:
+    if len(side) == 1:
+        return _turn(prompt, spoken(side[0]))
+    _, steps = split_trace(side)
+    return CompletionRecord(
+        stable_id(prompt.id, json.dumps(list(map(step_value, steps)))), prompt.id, trace_text(steps), "", steps=steps
+    )
 
 
 def _turn(prompt: Prompt, turn: AssistantTurn) -> CompletionRecord:

@@ -25,7 +25,8 @@ class Init(CollectSettings):
     by sampling. With --live raters talk to two models, and every turn is a question."""
 
     from_pairs: str = ""
-    """Existing pairs: a file or hub data set of preferences; their labels are ignored."""
+    """Existing pairs: a file or hub data set of preferences, also of traces of several messages; their labels are
+    ignored."""
     from_traces: str = ""
     """With --kind steps, responses whose steps are judged: a file or hub data set of conversations (messages, with
     calls of tools and their results), of completions in steps, or of texts, whose steps blank lines separate."""
