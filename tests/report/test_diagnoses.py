@@ -157,3 +157,14 @@ def test_accuracy_between_guessing_and_the_ceiling_is_believed() -> None:
     assert not told(0.77, [0.74, 0.8])
     assert "leaked" in told(0.81, [0.78, 0.84])
     assert not diagnoses.doubtful_accuracy(run())
+
+
+def test_of_several_tools_the_one_that_fails_most_is_named() -> None:
+    calls = {"tools__calls": [30.0] * 5, "tools__far__calls": [20.0] * 5, "tools__near__calls": [10.0] * 5}
+    failed = {"tools__far__failed": [0.0, 20.0, 5.0, 5.0, 5.0], "tools__near__failed": [0.0, 0.0, 2.0, 2.0, 2.0]}
+    told = diagnoses.failing_tool(run(**calls, **failed))
+    assert "tool far" in told
+    assert "25%" in told
+    assert "60 calls" in told
+    assert not diagnoses.failing_tool(run(**calls, tools__far__failed=[1.0] * 5, tools__near__failed=[0.0] * 5))
+    assert not diagnoses.failing_tool(run(loss=[1.0] * 5))

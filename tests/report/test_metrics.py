@@ -115,6 +115,7 @@ def test_panels_draw_metrics_of_the_table():
     [
         ("score/politeness/dead", f"score/{PART}/dead"),
         ("score/mean", "score/mean"),
+        ("tools/search/failed", f"tools/{PART}/failed"),
         ("gold/mean", f"{PART}/mean"),
         ("kl/reference", "kl/reference"),
     ],

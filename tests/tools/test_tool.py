@@ -160,14 +160,14 @@ def test_calls_that_cannot_be_run_say_why_and_are_counted():
     assert "JSON" in run(box, "add", '{"a": 1')
     assert "a" in run(box, "add")
     assert run(box, "add", json.dumps('{"a": 1}')) == "2"
-    assert box.calls == {"calls": 5, "unknown": 1, "unreadable": 3}
-    assert Counter(calls=1) + box.calls == {"calls": 6, "unknown": 1, "unreadable": 3}
+    assert box.calls == {"calls": 5, "unknown": 1, "unreadable": 3, "calls/add": 4}
+    assert Counter(calls=1) + box.calls == {"calls": 6, "unknown": 1, "unreadable": 3, "calls/add": 4}
 
 
 def test_an_exception_is_a_message_and_its_first_is_logged(caplog):
     box = Toolbox([tool_raising(KeyError("x"))])
     assert run(box, "raised") == run(box, "raised") == "error: KeyError: 'x'"
-    assert box.calls == {"calls": 2, "failures": 2, "failures/raised": 2}
+    assert box.calls == {"calls": 2, "failures": 2, "calls/raised": 2, "failed/raised": 2}
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "test_tool.py" in caplog.text
 
@@ -258,7 +258,7 @@ def test_a_fault_passes_after_the_repetitions(monkeypatch):
     assert run(box, "lookup") == "up"
     with pytest.raises(Fault, match="gone"):
         run(box, "lookup")
-    assert box.calls == {"calls": 2, "faults": 5}
+    assert box.calls == {"calls": 2, "faults": 5, "calls/lookup": 2, "failed/lookup": 1}
 
 
 def test_a_timeout_is_a_message():
@@ -286,7 +286,8 @@ def test_a_timeout_is_a_message():
     for function in (sleeper, stubborn, blocker, own):
         box = Toolbox([tool_of(function, timeout=0.05)])
         assert run(box, function.__name__).startswith("error: ")
-        assert box.calls == {"calls": 1, "timeouts": 1}
+        name = function.__name__
+        assert box.calls == {"calls": 1, "timeouts": 1, f"calls/{name}": 1, f"failed/{name}": 1}
     assert time.monotonic() - start < 10
 
 
@@ -393,3 +394,21 @@ def test_arguments_that_the_function_does_not_take_are_a_message():
 
 def test_half_a_surrogate_pair_in_a_name():
     asyncio.run(Toolbox([]).run(ToolCall("\ud800", ""))).name.encode()
+
+
+def test_tools_bound_to_an_object_are_its_own_methods_alone():
+    class Shop:
+        def __init__(self, price):
+            self.price = price
+
+        def cost(self) -> int:
+            """What it costs."""
+            return self.price
+
+        def add(self):
+            raise AssertionError("no tool")
+
+    box = Toolbox([tool_of(Shop(1).cost), tool_of(add)])
+    bound = box.bound(Shop(7))
+    assert (run(bound, "cost"), run(bound, "add", '{"a": 1}'), run(box, "cost")) == ("7", "2", "1")
+    assert box.calls["calls"] == 3

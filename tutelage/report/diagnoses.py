@@ -26,6 +26,7 @@ CLIPPED = 0.4  # share of clipped tokens
 JUMP_FACTOR, JUMP_NATS = 2.0, 5.0  # growth of the KL between two steps
 MOVED = 0.05  # nats per completion; √(KL / 2) bounds the share of completions that another policy draws differently
 DEAD = 0.5  # share of prompts whose completions all have the same score
+FAILING = 0.1  # share of a tool's calls that fail
 CONSTANT = 1e-6  # relative standard deviation of the scores of a step
 DIVERGED = 3.0  # final value loss over the minimum of its running average
 
@@ -228,6 +229,25 @@ def dead_groups(run: RunContent) -> str:
     return (
         f"In the last steps all completions of {percent(closing(dead))} of the prompts had the same score, so these"
         " prompts gave no learning signal: the reward is too coarse, or they are too easy or too hard."
+    )
+
+
+def failing_tool(run: RunContent) -> str:
+    """The tool that fails most, if many of its calls in the last steps do."""
+    rows = [row for row in run.metrics if "tools/calls" in row]
+    rows = rows[-window(rows) :]
+
+    def total(name: str, kind: str) -> float:
+        return sum(number_in(row, f"tools/{name}/{kind}") or 0.0 for row in rows)
+
+    names = {name.split("/")[1] for row in rows for name in row if name.startswith("tools/") and name.count("/") == 2}
+    worst = max(sorted(names), key=lambda name: total(name, "failed"), default="")
+    failed, calls = total(worst, "failed"), total(worst, "calls")
+    if calls < SHORTEST or failed <= FAILING * calls:
+        return ""
+    return (
+        f"In the last steps {percent(failed / calls)} of the {counted(int(calls), 'call')} of the tool {worst} failed,"
+        " more than of any other tool: the log has the first of its errors."
     )
 
 

@@ -150,6 +150,8 @@ SCORES = (
     Metric("tools/timeouts", "Calls without a result in time.", COUNT),
     Metric("tools/failures", "Calls that ended with an error of the tool.", COUNT),
     Metric("tools/faults", "Calls that failed for a fault outside of the policy; they are repeated.", COUNT),
+    Metric(f"tools/{PART}/calls", "Calls of one tool in the step.", COUNT),
+    Metric(f"tools/{PART}/failed", "Of these, calls that ended with a time-out, an error or a fault.", COUNT),
     Metric("ended", "Share of completions that end with an end token.", SHARE),
     Metric("length/mean", "Length of the completions, including the end token.", TOKENS),
     Metric("judge/requests", "Requests sent to judges since the start of the run.", COUNT),
@@ -271,6 +273,6 @@ def metric_of(name: str) -> Metric | None:
     if name in METRICS:
         return METRICS[name]
     *opening, last = name.split("/")
-    if len(opening) == 2 and opening[0] == "score":
-        return METRICS.get(f"score/{PART}/{last}")
+    if len(opening) == 2 and opening[0] in ("score", "tools"):
+        return METRICS.get(f"{opening[0]}/{PART}/{last}")
     return METRICS.get(f"{PART}/{last}") if len(opening) == 1 else None

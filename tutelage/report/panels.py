@@ -180,6 +180,19 @@ IMPROVE = (
         y=Axis(percent=True, low=0.0, high=1.0),
         diagnose=diagnoses.dead_groups,
     ),
+    Panel(
+        "Calls of tools that fail",
+        "calls in a step",
+        (
+            Curve("tools/failures", "errors", colour=1),
+            Curve("tools/timeouts", "time-outs", colour=2),
+            Curve("tools/faults", "faults", colour=3),
+        ),
+        healthy="It falls: the policy learns what its tools can do.",
+        alarming="It stays, or it consists of time-outs and faults: a tool is broken or too slow.",
+        y=Axis(low=0.0),
+        diagnose=diagnoses.failing_tool,
+    ),
 )
 
 DISTILL = (

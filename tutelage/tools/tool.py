@@ -134,8 +134,9 @@ class Toolbox:
     """Tools that a conversation offers.
 
     `calls` counts calls as "calls", and of these "unknown" (there is no such tool), "unreadable" (arguments that do not
-    parse or fit), "timeouts", "failures" (the function raised, or returned what is neither text nor JSON), with
-    "failures/NAME" for each tool, and "faults". Counts of several toolboxes add up.
+    parse or fit), "timeouts", "failures" (the function raised, or returned what is neither text nor JSON) and "faults";
+    of each tool "calls/NAME", and of these "failed/NAME", which had a time-out, a failure or a fault in the end. Counts
+    of several toolboxes add up.
 
     A function that is not async runs in a thread of its own, so that any number of calls wait side by side. A thread
     cannot be stopped: after its time-out the call has ended for the policy, but the function runs on.
@@ -147,15 +148,17 @@ class Toolbox:
         self.tools = tuple(tools)
         self.schemas = tuple(tool.schema for tool in tools)
         self.calls: Counter[str] = Counter()
+        self._remarked: set[str] = set()
         self._by_name = {tool.name: tool for tool in tools}
         twice = [name for name, count in Counter(tool.name for tool in tools).items() if count > 1]
         if twice:
             raise TutelageError(f"Two tools have the name {twice[0]!r}; a policy calls tools by name: rename one.")
 
     def bound(self, owner: object) -> "Toolbox":
-        """The same tools, counted together, whose functions are methods of `owner` where it has them."""
-        tools = Toolbox([replace(tool, function=getattr(owner, tool.name, tool.function)) for tool in self.tools])
-        tools.calls = self.calls
+        """The same tools, counted together; those that are methods of an object of the same class are methods of
+        `owner`."""
+        tools = Toolbox([replace(tool, function=_bound(tool.function, owner)) for tool in self.tools])
+        tools.calls, tools._remarked = self.calls, self._remarked
         return tools
 
     async def run(self, call: ToolCall) -> Message:
@@ -170,6 +173,7 @@ class Toolbox:
             self.calls["unknown"] += 1
             names = ", ".join(self._by_name) or "none"
             return f"error: there is no tool {without_middle(repr(call.name), SHORTEST)}; the tools are: {names}"
+        self.calls[f"calls/{tool.name}"] += 1
         try:
             arguments = read_arguments(call.arguments, tool.parameters)
         except UnfitArguments as error:
@@ -185,6 +189,8 @@ class Toolbox:
             if not isinstance(error, Fault):
                 break
             self.calls["faults"] += 1
+        if error is not None:
+            self.calls[f"failed/{tool.name}"] += 1
         if isinstance(error, Fault | KeyboardInterrupt):
             raise error
         if isinstance(error, TimeoutError):
@@ -195,20 +201,26 @@ class Toolbox:
                 return result_text(value)
             except (TypeError, ValueError, RecursionError) as unfit:
                 error = unfit
+                self.calls[f"failed/{tool.name}"] += 1
         return self._failure(tool, error)
 
     def _failure(self, tool: Tool, error: BaseException) -> str:
         """What the policy reads about an exception of the function; the first of each tool is logged."""
         self.calls["failures"] += 1
-        self.calls[f"failures/{tool.name}"] += 1
         text = f"{type(error).__name__}: {error}"
-        if self.calls[f"failures/{tool.name}"] == 1:
+        if tool.name not in self._remarked:
+            self._remarked.add(tool.name)
             place = place_of(error, getattr(getattr(tool.function, "__code__", None), "co_filename", ""))
             log.warning(
                 f"The tool {tool.name} raised {without_middle(text, SHORTEST)}{place}. The policy reads it as the "
                 "result; further failures are counted."
             )
         return f"error: {text}"
+
+
+def _bound(function: Callable[..., object], owner: object) -> Callable[..., object]:
+    own = getattr(function, "__self__", None)
+    return getattr(owner, function.__name__) if own is not None and type(own) is type(owner) else function
 
 
 async def _within(tool: Tool, arguments: Mapping[str, Any]) -> Outcome:
