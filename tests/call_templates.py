@@ -20,6 +20,11 @@ def with_calls(each: str, before: str = "", after: str = "") -> str:
 TAGGED = with_calls(f"<tool_call>\n{OBJECT % 'arguments'}\n</tool_call>")
 BARE = with_calls(OBJECT % "parameters")
 LISTED = with_calls(OBJECT % "arguments", "[TOOL_CALLS][", "]")
+ELEMENTS = with_calls(
+    "<tool_call>\n<function={{ c.function.name }}>\n{% for name, value in c.function.arguments | items %}"
+    "<parameter={{ name }}>\n{{ value | tojson if value is mapping or (value is sequence and value is not string) "
+    "else value | string }}\n</parameter>\n{% endfor %}</function>\n</tool_call>"
+)
 NAMED = with_calls("[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}")
 WITHOUT_THOUGHTS = TAGGED.replace(
     "{{ m.content }}", "{{ m.content if loop.last or m.role != 'assistant' else m.content.split('</think>')[-1] }}"

@@ -1,17 +1,27 @@
 """Calls of tools in what a policy samples, in the forms of the chat templates of several families."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from call_templates import BARE, END, HEAD, LISTED, NAMED, SCHEMA, TAGGED, TURN, WITHOUT_THOUGHTS
+from call_templates import BARE, ELEMENTS, END, HEAD, LISTED, NAMED, SCHEMA, TAGGED, TURN, WITHOUT_THOUGHTS
 from test_chat_tokens import MISTRAL, byte_level
 
 from tutelage.base.errors import TutelageError
 from tutelage.data import tool_calls
 from tutelage.data.chat_template import render_prompt, render_turns
-from tutelage.data.chat_tokens import encode, encode_next
+from tutelage.data.chat_tokens import encode, encode_next, write_turns
 from tutelage.data.records import Message, ToolCall
-from tutelage.data.tool_calls import CallForm, bare_calls, call_form, listed_calls, tagged_calls, turn_of
+from tutelage.data.tool_calls import (
+    CallForm,
+    bare_calls,
+    call_form,
+    element_calls,
+    listed_calls,
+    read_turn,
+    tagged_calls,
+    turn_of,
+)
 
 ASKED = Message("user", "How far?", tools=(SCHEMA,))
 CALL = ToolCall("lookup", '{"x": [1, "</i>"]}')
@@ -46,6 +56,10 @@ def test_what_a_template_writes_of_a_call_is_read_as_that_call(template: str, fo
         (listed_calls, '[TOOL_CALLS][{"name": "f", "arguments": {}'),
         (listed_calls, "[TOOL_CALLS]f[ARGS]{"),
         (bare_calls, '{"name": "f", "parameters": '),
+        (element_calls, "<tool_call><function=f><parameter=x>1</parameter></function>"),
+        (element_calls, "<tool_call><function=f>what</function></tool_call>"),
+        (element_calls, "<tool_call><function=f></function></tool_call> and then"),
+        (element_calls, '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
     ],
 )
 def test_a_call_that_cannot_be_read_stays_in_the_text_and_is_described(read, text: str) -> None:
@@ -76,6 +90,7 @@ def test_a_json_answer_without_a_name_is_no_call() -> None:
 def test_a_template_that_hides_tools_or_calls_or_writes_them_otherwise_is_refused(template: str) -> None:
     with pytest.raises(TutelageError, match="chat template"):
         call_form(byte_level(template))
+    assert call_form(byte_level(ELEMENTS)) is tool_calls.ELEMENTS
 
 
 def test_tokens_between_turns_are_those_of_the_template_and_no_text_makes_a_special_token() -> None:
@@ -88,6 +103,10 @@ def test_tokens_between_turns_are_those_of_the_template_and_no_text_makes_a_spec
     assert tokenizer.decode(ids) == "<|im_end|>\n<|im_start|>tool\n6 <|im_end|><|im_end|>\n<|im_start|>assistant\n"
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert ids.count(end) == 2
+    spelled = replace(ASKED, content="How far is <|im_end|>?")
+    known = write_turns((spelled, answer), tokenizer)
+    expected = encode_next((spelled, answer), (result,), tokenizer)
+    assert encode_next((spelled, answer), (result,), tokenizer, written=known) == expected
     turn = encode((ASKED,), answer, tokenizer)[1]
     assert [*prompt, *turn[:-1], *ids] == encode((ASKED, answer, result), None, tokenizer)[0]
 
@@ -129,3 +148,48 @@ def test_a_conversation_that_the_policy_begins_is_written_anew() -> None:
     tokenizer = byte_level(TAGGED)
     talk, more = (Message("assistant", "Hello."),), Message("user", "Hi.")
     assert encode_next(talk, (more,), tokenizer) == (encode((*talk, more), None, tokenizer)[0], False)
+
+
+PARAMETERS = {
+    "place": {"type": "string"},
+    "miles": {"type": "number"},
+    "count": {"type": "integer"},
+    "exact": {"type": "boolean"},
+    "via": {"type": "array", "items": {"type": "string"}},
+    "by": {"type": "object"},
+    "until": {"type": "string", "nullable": True},
+    "either": {"anyOf": [{"type": "integer"}, {"type": "boolean"}]},
+}
+
+
+def test_values_of_elements_have_the_types_of_their_schema() -> None:
+    """What the template writes of typed values is read as these values, in any order and with any text."""
+    schema = {"type": "function", "function": {"name": "lookup", "parameters": {"properties": PARAMETERS}}}
+    asked = Message("user", "How far?", tools=(json.dumps(schema),))
+    values = {
+        "by": {"car": [1, None]},
+        "place": "12\n<b>Ayr</b> & 'x'",
+        "miles": 1.5,
+        "count": -3,
+        "exact": True,
+        "via": ["a", "1"],
+        "until": None,
+        "either": False,
+    }
+    tokenizer = byte_level(ELEMENTS)
+    calls = tuple(ToolCall("lookup", json.dumps(each)) for each in (values, {}, {"count": "many", "other": "7"}))
+    answer = Message("assistant", "I look.", calls=calls)
+    ids = encode((asked,), answer, tokenizer)[1]
+    turn = read_turn(ids, "", (asked,), tokenizer, frozenset(ids[-1:]))
+    assert turn.problem == ""
+    assert turn.message.content == "I look."
+    assert [(call.name, json.loads(call.arguments)) for call in turn.message.calls] == [
+        (call.name, json.loads(call.arguments)) for call in calls
+    ]
+    assert all(len(call.id) == 9 for call in turn.message.calls)
+
+
+def test_calls_as_elements_without_a_schema_are_texts() -> None:
+    text = "Well.\n<tool_call><function=f><parameter=x>1</parameter></function></tool_call>\n"
+    assert element_calls(text) == ("Well.", (ToolCall("f", '{"x": "1"}'),))
+    assert element_calls("Six <b>miles</b>.\n") == ("Six <b>miles</b>.\n", ())

@@ -2,8 +2,11 @@
 nothing but its seed, prompt and number."""
 
 import asyncio
+import gc
 import threading
+import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,8 +17,11 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Message, Prompt, user
+from tutelage.engines.interface import PromptTokens
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
+from tutelage.rollout.distributed import DealtGenerator
 from tutelage.rollout.environment import REDRAWS, Environment, EpisodeText
 from tutelage.rollout.episodes import play_with_tools
 from tutelage.rollout.generator import RolloutError, SampledCompletion, concatenate, encode_prompts, prompt_tokens
@@ -361,6 +367,41 @@ def test_a_fault_is_drawn_again_and_then_leaves_its_prompt_without_a_score(polic
         played(script, environment, PROMPTS[:2], 1, sampling=LONG, generator=script.generator)
 
 
+def test_the_share_of_prompts_that_faults_take_is_that_of_all_ranks(policy):
+    """Of 20 prompts two are lost, which is the limit, both of one rank, which has ten of them; then three."""
+
+    async def unreliable(row, episode):
+        if row["lost"]:
+            raise Fault("no host")
+        await episode.chat()
+        return 1.0
+
+    class First(Ranks):
+        """The first of two ranks; `other` is what the second one has to tell."""
+
+        def together(self, function):
+            return function()
+
+        def gather(self, value):
+            return [value, other if isinstance(value, tuple) else ""]
+
+    sampling = replace(FREE, max_new_tokens=1)
+    for count in (2, 3):
+        prompts = [Prompt(str(n), user("Hi"), data={"lost": n in range(0, 2 * count, 2)}) for n in range(20)]
+        player = Player(LocalGenerator(policy), Environment(unreliable), {p.id: p for p in prompts}, policy)
+        encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
+        second = PromptTokens(encoded.tokens[1::2], encoded.ids[1::2])
+        other = (list(range(1, 20, 2)), player.play(second, 1, sampling, 1))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tutelage.rollout.distributed.deal", lambda *_: [0, 1] * 10)
+            generate = partial(DealtGenerator(player, First(0, 2)).generate, encoded, 1, sampling, seed=1)
+            if count == 2:
+                assert generate().outcome.isnan().sum() == 2
+            else:
+                with pytest.raises(RolloutError, match=r"3 prompts of 20.*no host"):
+                    generate()
+
+
 def test_a_fault_in_a_task_group_is_a_fault(policy):
     attempts = []
 
@@ -524,3 +565,25 @@ def test_tools_are_offered_in_prompts_that_have_messages_and_no_tools(policy):
     for other in (Prompt("x", ()), prompt):
         with pytest.raises(TutelageError, match=f"'{other.id}'"):
             environment.offer([other])
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_turn_that_an_episode_does_not_wait_for_ends_with_it(policy, caplog, deterministic):
+    expected = played(policy, once, n=2, deterministic=deterministic)
+    unread = []
+
+    async def hasty(row, episode):
+        answer = await episode.chat()
+        unread.append(asyncio.create_task(episode.chat(Message("user", "And?"))))
+        await asyncio.sleep(0)  # it begins
+        return float(len(answer.content))
+
+    found = played(policy, hasty, n=2, deterministic=deterministic)
+    assert found.outcome.tolist() == expected.outcome.tolist()
+    assert len(unread) == found.terminated.sum()
+    end = time.monotonic() + 5
+    while not all(task.done() for task in unread):
+        assert time.monotonic() < end
+    unread.clear()
+    gc.collect()
+    assert "destroyed" not in caplog.text

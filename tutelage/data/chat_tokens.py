@@ -12,6 +12,7 @@ of its turn.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Protocol
 
 from tutelage.base.errors import TutelageError
@@ -102,8 +103,15 @@ def _lead(messages: Messages, response: str, tokenizer: Tokenizer) -> str:
     return "" if not messages or facts(tokenizer).leads or response[:1].isspace() else " "
 
 
+def write_turns(messages: Messages, tokenizer: Tokenizer) -> str:
+    """What the chat template writes of messages that end with a turn of the assistant, their special tokens hidden.
+    Raises TutelageError if it refuses them."""
+    guard = _Guard(tokenizer)
+    return render_turns(tuple(map(guard.hide_in, messages)), tokenizer, add_generation_prompt=False)
+
+
 def encode_next(
-    messages: Messages, new: Messages, tokenizer: Tokenizer, *, ended: bool = False
+    messages: Messages, new: Messages, tokenizer: Tokenizer, *, ended: bool = False, written: str | None = None
 ) -> tuple[list[int], bool]:
     """Tokens before the next turn of the assistant, after `messages`, which end with its last one, and `new`; and
     whether they continue the tokens of that turn, which have an end token if it is `ended`.
@@ -111,7 +119,8 @@ def encode_next(
     They do if the chat template writes `messages` as it did, and their prompt: the tokens are then the difference of
     what it writes with and without `new`, from the end of the turn on, so that nothing sampled is tokenised again.
     Otherwise, for example if the template leaves out thoughts of earlier turns or moves the system's message, and
-    without a chat template, they are those of the whole conversation.
+    without a chat template, they are those of the whole conversation. `written` is `write_turns` of `messages`, if it
+    is known.
 
     Raises TutelageError if the chat template refuses the conversation or does not write `new`.
     """
@@ -121,13 +130,20 @@ def encode_next(
     before, after = tuple(map(guard.hide_in, messages)), tuple(map(guard.hide_in, new))
     whole = render_turns((*before, *after), tokenizer, add_generation_prompt=True)
     check_turns(after, whole)
-    written = render_turns(before, tokenizer, add_generation_prompt=False)
+    if written is None:
+        written = render_turns(before, tokenizer, add_generation_prompt=False)
     prompt = render_turns(before[:-1], tokenizer, add_generation_prompt=True)
     if not (whole.startswith(written) and whole.startswith(prompt)):
         return guard.encode(whole), False
-    ending = _answered((Message("user", "a"),), f"{opening(tokenizer)}b", tokenizer).partition(END)[2]
+    ending = _ending(tokenizer, str(tokenizer.chat_template))
     ids = guard.encode(ending + whole[len(written) :])
     return ids[_end_of(encode_markup(ending, tokenizer), tokenizer) if ended else 0 :], True
+
+
+@lru_cache(maxsize=16)
+def _ending(tokenizer: Tokenizer, template: str) -> str:
+    """What the chat template writes after an answer."""
+    return _answered((Message("user", "a"),), f"{opening(tokenizer)}b", tokenizer).partition(END)[2]
 
 
 def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:

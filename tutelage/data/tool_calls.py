@@ -4,6 +4,7 @@ tagged     <tool_call>{"name": …, "arguments": {…}}</tool_call>, one for eac
            <tool_call>[{…}, …]</tool_call>                                                   (SmolLM2)
 listed     [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}      (Mistral)
 bare       {"name": …, "parameters": {…}}, the whole text, also after <|python_tag|>         (Llama 3)
+elements   <tool_call><function=name><parameter=x>value</parameter>…</function></tool_call>  (Qwen3-Coder, Qwen3.5)
 """
 
 import json
@@ -16,8 +17,8 @@ from zlib import crc32
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_template import opening, render_prompt, render_turns
-from tutelage.data.chat_tokens import encode_next
-from tutelage.data.records import Message, Messages, ToolCall
+from tutelage.data.chat_tokens import write_turns
+from tutelage.data.records import Message, Messages, ToolCall, tools_of
 from tutelage.data.row_values import Unusable
 from tutelage.data.tokenizer import Tokenizer, decode_text, facts, overlap
 from tutelage.data.tool_values import read_call, read_calls, split_calls
@@ -39,20 +40,23 @@ _FIT_ID = re.compile(r"[A-Za-z0-9]{9}")
 @dataclass(frozen=True)
 class SampledTurn:
     """Message of the assistant that a text holds. `problem` describes calls that cannot be read, which stay in its
-    content."""
+    content. `written` is what the chat template writes of a conversation up to its calls, see `write_turns`."""
 
     message: Message
     problem: str = ""
+    written: str | None = None
 
 
 @dataclass(frozen=True)
 class CallForm:
     """Form of calls. `read` reads them from a text; `marks` are the tokens within them that may be special ones, the
-    first of them begins the calls, or with `whole` calls are all of a text."""
+    first of them begins the calls, or with `whole` calls are all of a text. `untyped`: all values that are read are
+    texts, whose types are those of the schema."""
 
     read: Callable[[str], Calls]
     marks: tuple[str, ...]
     whole: bool = False
+    untyped: bool = False
 
     def before(self, text: str) -> str:
         """The part of a text that belongs to no call, however the text goes on; without white space at its end."""
@@ -77,14 +81,14 @@ def read_turn(
     length = len(tokens) - bool(tokens and tokens[-1] in end_ids)
     whole = opening(tokenizer) + decode_text(tokens[:length], tokenizer, form.marks)
     turn = turn_of(whole.strip(), form.read, place=len(conversation))
+    if form.untyped:
+        turn = replace(turn, message=_typed(turn.message, tools_of(conversation)))
     if not turn.message.calls:
         return turn if turn.problem else SampledTurn(Message("assistant", text))
-    results = tuple(Message("tool", "-", name=call.name, call_id=call.id) for call in turn.message.calls)
     try:
-        encode_next((*conversation, turn.message), results, tokenizer, ended=False)
+        return replace(turn, written=write_turns((*conversation, turn.message), tokenizer))
     except TutelageError as error:
         return SampledTurn(Message("assistant", text), f"the chat template cannot write it ({error})")
-    return turn
 
 
 def turn_of(text: str, read: Callable[[str], Calls], *, place: int = 0) -> SampledTurn:
@@ -122,7 +126,7 @@ def _call_form(tokenizer: Tokenizer, template: str) -> CallForm:
     render_prompt((asked, call, Message("tool", "b", name=_NAME, call_id=_ID)), tokenizer)  # refuses what is not shown
     written = render_turns((asked, call), tokenizer, add_generation_prompt=False)
     turn = written[len(prompt) :] if written.startswith(prompt) else written
-    for form in (TAGGED, LISTED, BARE):
+    for form in (TAGGED, LISTED, BARE, ELEMENTS):
         try:
             calls = form.read(_without_end(turn, tokenizer, form.marks))[1]
         except Unusable:
@@ -179,6 +183,59 @@ def bare_calls(text: str) -> Calls:
     return "", (read_call(value, "the completion"),)
 
 
+_ELEMENTS = re.compile(r"<tool_call>\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", re.DOTALL)
+_VALUE = re.compile(r"\s*<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
+_WORDS: Mapping[str, object] = {"True": True, "False": False, "None": None}
+"""Values as templates write them, which is not as JSON does."""
+
+
+def element_calls(text: str) -> Calls:
+    """Calls in <function=…> elements at the end of a text; their arguments are texts."""
+    content, calls = text.rstrip(), list[ToolCall]()
+    for match in reversed(list(_ELEMENTS.finditer(content))):
+        if match.end() != len(content):
+            break
+        if _VALUE.sub("", match[2]).strip():
+            raise Unusable("a <function=…> with something other than <parameter=…> elements")
+        calls.append(ToolCall(match[1].strip(), json.dumps(dict(_VALUE.findall(match[2])), ensure_ascii=False)))
+        content = content[: match.start()].rstrip()
+    if "<tool_call>" in content or "<function=" in content:
+        raise Unusable("a <tool_call> without a <function=…> that ends, or followed by other text")
+    return (content if calls else text), tuple(reversed(calls))
+
+
+def _typed(message: Message, schemas: Sequence[str]) -> Message:
+    """The message with the values of its calls as the schemas of their tools have them."""
+    functions = [json.loads(schema)["function"] for schema in schemas]
+    known = {each["name"]: (each.get("parameters") or {}).get("properties") or {} for each in functions}
+    return replace(message, calls=tuple(_typed_call(call, known.get(call.name, {})) for call in message.calls))
+
+
+def _typed_call(call: ToolCall, properties: Mapping[str, Any]) -> ToolCall:
+    texts = json.loads(call.arguments).items()
+    values = {name: _typed_value(text, properties.get(name, {"type": "string"})) for name, text in texts}
+    return replace(call, arguments=json.dumps(values, ensure_ascii=False))
+
+
+def _typed_value(text: str, schema: Mapping[str, Any]) -> object:
+    """A value of a schema. What does not fit stays a text, which is refused as any other unfit argument."""
+    kinds = {kind for each in (schema, *schema.get("anyOf", ())) for kind in _kinds(each)}
+    if schema.get("nullable") and text in ("None", "null"):
+        return None
+    if "string" in kinds or not kinds:
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _WORDS.get(text, text)
+
+
+def _kinds(schema: Mapping[str, Any]) -> Sequence[str]:
+    kind = schema.get("type", ())
+    return (kind,) if isinstance(kind, str) else tuple(kind)
+
+
 TAGGED = CallForm(tagged_calls, ("<tool_call>", "</tool_call>"))
 LISTED = CallForm(listed_calls, (_LIST, "[ARGS]", "[CALL_ID]"))
 BARE = CallForm(bare_calls, (_PYTHON_TAG,), whole=True)
+ELEMENTS = CallForm(element_calls, ("<tool_call>", "</tool_call>"), untyped=True)

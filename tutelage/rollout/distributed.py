@@ -11,6 +11,7 @@ from tutelage.core.batch import Rollout
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.ranks.ranks import Ranks, deal
 from tutelage.rollout.generator import Generator, concatenate
+from tutelage.rollout.player import Player
 
 
 class DealtGenerator:
@@ -46,9 +47,13 @@ class DealtGenerator:
         own = [place for place, owner in enumerate(owners) if owner == self.ranks.rank]
         mine = PromptTokens(tuple(prompts.tokens[i] for i in own), tuple(prompts.ids[i] for i in own))
 
+        player = self.generator if isinstance(self.generator, Player) else None
+
         def generate() -> Rollout | None:
             if not own:
                 return None
+            if player is not None:
+                return player.play(mine, n, sampling, seed)
             return self.generator.generate(mine, n, sampling, seed=seed, scored_first=scored_first)
 
         with self.gathered():
@@ -59,7 +64,10 @@ class DealtGenerator:
         rows = (places.argsort()[:, None] * n + torch.arange(n)).flatten()
         device = "cpu" if rollout is None else rollout.response.device
         owner = torch.tensor(owners).repeat_interleave(n) if scored_first else None
-        return replace(whole.rows(rows), owner=owner).to(device)
+        whole = replace(whole.rows(rows), owner=owner)
+        if player is not None:
+            player.check(whole, self.ranks)
+        return whole.to(device)
 
 
 class SharedGenerator:

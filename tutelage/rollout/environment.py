@@ -70,13 +70,16 @@ class Environment:
     def metrics(self) -> dict[str, float]:
         """Counts since the last call: tokens/read and tokens/reread (see `counts`), unless a server samples, and with
         tools tools/calls, and of these tools/unknown, tools/unreadable, tools/timeouts, tools/failures and
-        tools/faults."""
+        tools/faults; of each tool tools/NAME/calls and tools/NAME/failed."""
         counts = {f"tokens/{name}": float(self.counts[name]) for name in ("read", "reread") if self.counts}
         self.counts.clear()
         if self.tools.schemas:
+            new = self.tools.calls - self.reported
             names = ("calls", "unknown", "unreadable", "timeouts", "failures", "faults")
-            counts |= {f"tools/{name}": float(self.tools.calls[name] - self.reported[name]) for name in names}
-            self.reported.update(self.tools.calls - self.reported)
+            counts |= {f"tools/{name}": float(new[name]) for name in names}
+            kinds = [(tool.name, kind) for tool in self.tools.tools for kind in ("calls", "failed")]
+            counts |= {f"tools/{name}/{kind}": float(new[f"{kind}/{name}"]) for name, kind in kinds}
+            self.reported.update(new)
         return counts
 
 
@@ -91,6 +94,8 @@ class BranchTokens:
     spans: list[tuple[int, int]] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
     said: list[int] = field(default_factory=list)
+    written: str | None = None
+    """`write_turns` of the messages, if it is known."""
 
 
 @dataclass
@@ -171,7 +176,7 @@ class EpisodeText:
                 return encode(conversation, None, self.tokenizer)[0], None
             ended = held.tokens[-1] in self.end_ids  # an end that was sampled is not read again
             new = conversation[len(held.messages) :]
-            ids, continues = encode_next(held.messages, new, self.tokenizer, ended=ended)
+            ids, continues = encode_next(held.messages, new, self.tokenizer, ended=ended, written=held.written)
         return ([*held.tokens, *ids], held) if continues else (ids, None)
 
 
@@ -194,8 +199,9 @@ class Episodes:
                 arrival = self.next()
                 if isinstance(arrival, Trace):
                     episodes -= 1
+                    waiting = [one for one in waiting if one.trace is not arrival]  # nobody waits for its turn
                 else:
-                    waiting.append(arrival)
+                    waiting = [*(one for one in waiting if one.trace is not arrival.trace), arrival]
             if waiting:
                 yield waiting
 
@@ -258,6 +264,8 @@ class Episodes:
                 return False
             trace.outcome, trace.stop = math.nan, "fault"
             trace.close(episode)
+        finally:
+            episode.close()
         return True
 
     async def _turn(
@@ -287,6 +295,7 @@ class Episodes:
         held.turns.append(len(trace.turns))
         trace.turns.append(completion)
         held.tokens, held.messages = [*tokens, *completion.tokens], (*conversation, turn.message)
+        held.written = turn.written
         held.spans.append((len(tokens), len(held.tokens)))
         held.said.append(len(held.messages))
         return turn, not completion.terminated

@@ -7,6 +7,7 @@ async def play(row, episode):                        # or a plain function
     return float(answer.content == row["answer"])    # the reward of the end; None if none applies
 """
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ class Episode:
     problem: str = ""
     unread: set[int] = field(default_factory=set)
     """Numbers of turns that the environment has not received, which are not trained unless one continues them."""
-    _waiting: bool = False
+    _waiting: "asyncio.Task[Any] | None" = field(default=None, repr=False)
 
     async def chat(self, *new: Message | Mapping[str, str]) -> Message:
         """The next turn of the policy after the messages `new`, each a `Message` or a mapping with role and content."""
@@ -65,13 +66,13 @@ class Episode:
         """The next turn of the policy after a conversation, which need not continue `messages`."""
         if len(self.rewards) == self.turns:
             raise Truncation("turns")
-        if self._waiting:
+        if self._waiting is not None:
             raise TutelageError("An episode has one turn at a time: await each chat before the next.")
-        self._waiting = True
+        self._waiting = asyncio.current_task()
         try:
             turn, cut = await self.sample(conversation)
         finally:
-            self._waiting = False
+            self._waiting = None
         self.messages = (*conversation, turn.message)
         self.rewards.append(0.0)
         self.problem = turn.problem
@@ -82,6 +83,11 @@ class Episode:
     async def run(self, call: ToolCall) -> Message:
         """The result of a call of a tool, as a message."""
         return await self.tools.run(call)
+
+    def close(self) -> None:
+        """Cancel a turn that a task of the environment still waits for."""
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     def reward(self, value: float) -> None:
         """Add to the reward of the last turn, apart from what `play` returns."""

@@ -26,6 +26,7 @@ from tutelage.core.rows import EncodedRow, collate, right_padded
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.records import Prompt
 from tutelage.engines.interface import PromptTokens
+from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.engines.sampling import TextVocabulary
 from tutelage.rollout.continuous_batch import ContinuousBatch
 from tutelage.rollout.environment import REDRAWS, Environment, Episodes, EpisodeText, Trace, TurnRequest
@@ -58,6 +59,7 @@ class Player:
     ) -> None:
         self.generator, self.environment, self.prompts, self.context = generator, environment, prompts, context
         self.text = EpisodeText(vocabulary, environment.tools)
+        self.last_fault = ""
         self._device = torch.device("cpu")
 
     def sync(self, version: int) -> None:
@@ -73,7 +75,14 @@ class Player:
         seed: int,
         scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
-        """`n` episodes of each prompt, see `Generator`. No row is scored first."""
+        """`n` episodes of each prompt, see `Generator`. No row is scored first. Raises RolloutError for too many faults
+        (see `check`)."""
+        rollout = self.play(prompts, n, sampling, seed)
+        self.check(rollout, ALONE)
+        return rollout
+
+    def play(self, prompts: PromptTokens, n: int, sampling: config.Sampling, seed: int) -> Rollout:
+        """`n` episodes of each prompt, however many end with a fault."""
         traces = [Trace(self.prompts[name], number) for name in prompts.ids for number in range(n)]
         contexts = [one for one in (self.context, getattr(self.generator, "context", None)) if one is not None]
         table = Episodes(self.environment, self.text, sampling, seed, min(contexts, default=None))
@@ -96,8 +105,22 @@ class Player:
                         call.stop()
             if batch is not None:
                 self.environment.counts.update(read=batch.lines.computed, reread=batch.reread)
-        _check_faults(traces, table.faults)
+        self.last_fault = next(reversed(table.faults), self.last_fault)
         return self._rollout(prompts, n, traces)
+
+    def check(self, rollout: Rollout, ranks: Ranks) -> None:
+        """Raise RolloutError if more than one prompt of a step, which all ranks have, and more than a share LOST of
+        them, has an episode with a fault."""
+        fault = torch.zeros(len(rollout)).bool() if rollout.truncated is None else ~rollout.truncated.cpu()
+        fault = fault & ~rollout.terminated.cpu()
+        lost = {name for name, row in zip(rollout.ids, fault.tolist(), strict=True) if row}
+        if len(lost) <= max(1, LOST * len(set(rollout.ids))):
+            return
+        last = next(filter(None, ranks.gather(self.last_fault)), "")
+        raise RolloutError(
+            f"{counted(len(lost), 'prompt')} of {len(set(rollout.ids))} had an episode that failed {REDRAWS + 1} times "
+            f"for a fault outside of the policy, the last of them: {last}"
+        )
 
     def _continuous(
         self, sampling: config.Sampling, seed: int, longest: int | None
@@ -217,7 +240,7 @@ class Player:
         if max(len(trace.turns) for trace in traces) == 0:
             raise RolloutError(
                 f"No episode of {self.environment.name} had a turn of the policy: what it reads first leaves no room "
-                "in the context, or there was a fault before."
+                f"in the context, or there was a fault before. {self.last_fault}".rstrip()
             )
         contexts, sampled, episode = list[EncodedRow](), list[list[int]](), list[int]()
         for row, trace in enumerate(traces):
@@ -254,16 +277,6 @@ def _is_plain(request: TurnRequest, first: Mapping[str, tuple[int, ...]]) -> boo
     """Whether a turn is the first after a prompt alone, as of a completion without an environment."""
     trace = request.trace
     return request.tokens == first[trace.prompt.id] and not (trace.turns or trace.attempt)
-
-
-def _check_faults(traces: Sequence[Trace], faults: Sequence[str]) -> None:
-    """Raise RolloutError if more than one prompt, and more than a share LOST of them, has an episode with a fault."""
-    prompts, lost = ({trace.prompt.id for trace in traces if not only or trace.stop == "fault"} for only in (0, 1))
-    if len(lost) > max(1, LOST * len(prompts)):
-        raise RolloutError(
-            f"{counted(len(lost), 'prompt')} of {len(prompts)} had an episode that failed {REDRAWS + 1} times for a "
-            f"fault outside of the policy, the last of them: {faults[-1]}"
-        )
 
 
 def _joined(trace: Trace) -> SampledCompletion:
