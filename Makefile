@@ -10,6 +10,8 @@
 # make test-tools  imports of exports that the client classes of Langfuse, LangSmith, Opik, Inspect, Argilla and Label Studio write, and
 #              exports that they read; OpenAI's client against `tutelage serve` and in an agent, and an environment of TRL's in both
 #              trainers, in an environment of its own
+# make test-verifiers  an environment of verifiers, in an environment of its own (600 MB)
+# make test-openenv  servers of OpenEnv, in an environment of its own
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
 # make bench-vllm  decoding beside vLLM's CPU build, in the environment of test-vllm
 # make docs    the documentation as a site, in build/docs: the reference is written from the code, the site is built in an environment
@@ -38,7 +40,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 TORCH = $$($(PYTHON) scripts/torch_index.py $(PIP_ARGS))
 
-.PHONY: demo demo-real check test test-long check-js test-vllm test-trackers test-tools environment style browser bench bench-vllm quality docs pages lock clean
+.PHONY: demo demo-real check test test-long check-js test-vllm test-trackers test-tools test-verifiers test-openenv environment style browser bench bench-vllm quality docs pages lock clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
@@ -87,11 +89,11 @@ test-vllm: environment $(if $(VLLM_PYTHON),,.vllm/.ready)
 	.vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-test-trackers test-tools: test-%: .%/.ready
+test-trackers test-tools test-verifiers test-openenv: test-%: .%/.ready
 	.$*/bin/python -m pytest tests/real_$* $(PYTEST_ARGS)
 
 # They see the packages of the other environment behind their own.
-.trackers/.ready .tools/.ready: .%/.ready: $(READY) tests/real_%/requirements.txt
+.trackers/.ready .tools/.ready .verifiers/.ready .openenv/.ready: .%/.ready: $(READY) tests/real_%/requirements.txt
 	$(PYTHON) -m venv .$*
 	echo '$(CURDIR)' > $$(echo .$*/lib/python*/site-packages)/tutelage.pth
 	echo $(CURDIR)/$(VENV)/lib/python*/site-packages >> $$(echo .$*/lib/python*/site-packages)/tutelage.pth

@@ -24,8 +24,10 @@ SPECIAL = {
     "laws": "theorems about policy gradients, by enumeration, across core and algorithms",
     "learn": "that every recipe and every preference loss learns, through the real loop",
     "peers": "numbers that other libraries computed",
+    "real_openenv": "real servers of OpenEnv, in an environment of its own; `make test-openenv` runs them",
     "real_tools": "tools beside which ours runs: their own classes, in an environment of its own; `make test-tools`",
     "real_trackers": "the real wandb, trackio and MLflow, in an environment of their own; `make test-trackers`",
+    "real_verifiers": "the real verifiers, in an environment of its own; `make test-verifiers` runs them",
     "real_vllm": "a real vLLM, in an environment of its own; `make test-vllm` runs them",
 }
 """Folders that mirror no room of the package."""

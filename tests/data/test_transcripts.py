@@ -7,7 +7,7 @@ from offenders import for_each
 
 from tutelage.data.records import Message, ToolCall
 from tutelage.data.row_values import Unusable
-from tutelage.data.transcripts import has_marks, parse_glaive, parse_transcript, without_end
+from tutelage.data.transcripts import has_marks, parse_glaive, parse_transcript, split_episode, without_end
 
 TURNS = (Message("system", "Be brief."), Message("user", "Rain?"), Message("assistant", "Yes."), Message("user", "So?"))
 TEMPLATES = {
@@ -71,3 +71,18 @@ def test_glaive() -> None:
         "SYSTEM: You help, with no access to external functions.\n", "USER: Hi\n\n\nASSISTANT: Hello <|endoftext|>"
     )
     assert plain[0] == Message("system", "You help, with no access to external functions.")
+
+
+def test_an_episode_begins_before_its_first_turn() -> None:
+    prompt = TURNS
+    turn, more, last = Message("assistant", "So."), Message("user", "Go on."), Message("assistant", "Done.")
+    own = Message("system", "A program's own.")
+    for opening in (
+        prompt,
+        (*prompt, Message("user", "Well?")),
+        (*prompt[:-1], Message("user", "So? Go to Ayr.")),
+        (own, *prompt[1:]),
+        (own, *prompt),
+    ):
+        assert split_episode((*opening, turn, more, last), prompt) == (opening, (turn, more, last))
+    assert split_episode((own, turn), prompt) == ((own,), (turn,)), "a program that drops what was said before"

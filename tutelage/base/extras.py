@@ -34,6 +34,8 @@ EXTRAS = (
     Extra("personal", ("phonenumbers", "stdnum"), "finding personal data in what people wrote"),
     Extra("oidc", ("authlib", "joserfc"), "signing in at an OpenID provider"),
     Extra("rules", ("math_verify", "jsonschema"), "rewards such as rule:math"),
+    Extra("verifiers", ("verifiers",), "--environment verifiers:NAME"),
+    Extra("openenv", ("openenv",), "--environment openenv:ADDRESS"),
     Extra("lm-eval", ("lm_eval",), "evaluate --tasks"),
     Extra("wandb", ("wandb",), "--trackers wandb"),
     Extra("tensorboard", ("tensorboard",), "--trackers tensorboard"),

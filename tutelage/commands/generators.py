@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.base import config
-from tutelage.base.config.bases import COLOCATED, EpisodeSettings, RolloutServers
+from tutelage.base.config.bases import COLOCATED, OPENENV, VERIFIERS, EpisodeSettings, RolloutServers
 from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import remark
+from tutelage.data.formats import LoadedRecords, load_prompts
 from tutelage.data.records import Prompt
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.engines.sampling import TextVocabulary
@@ -126,12 +127,33 @@ def environment_of(settings: EpisodeSettings) -> "Environment | None":
     if settings.agent:
         program = AgentProgram(settings.agent)
         return Environment(program, tools, turns, seconds, settings.agent, settings.agent_processes)
+    kind, _, address = settings.environment.partition(":")
+    if kind == VERIFIERS:
+        from tutelage.rollout.verifiers_environment import VerifiersEnvironment
+
+        tasks = VerifiersEnvironment(address)
+        return Environment(tasks, tools, turns, seconds, tasks.name, deterministic=settings.deterministic)
+    if kind == OPENENV:
+        from tutelage.rollout.openenv_environment import OpenEnvEnvironment
+
+        there, most = OpenEnvEnvironment(address), settings.agent_processes
+        return Environment(there, there.tools, turns, seconds, there.name, most, settings.deterministic)
     play = function_named(settings.environment) if settings.environment else play_with_tools
     if isinstance(play, type) and callable(getattr(play, "reset", None)):
         play = EnvironmentClass(play, tools)
         tools = play.tools
     name = settings.environment or "play_with_tools"
     return Environment(play, tools, turns, seconds, name, deterministic=settings.deterministic)
+
+
+def episode_prompts(source: str, environment: "Environment | None") -> LoadedRecords[Prompt]:
+    """Return the prompts of a file or data set, or the tasks of an environment that is named in its place."""
+    if environment is None or source != environment.name or not hasattr(environment.play, "prompts"):
+        return load_prompts(source)
+    records: tuple[Prompt, ...] = environment.play.prompts()
+    columns = tuple(dict.fromkeys(name for prompt in records for name in prompt.data))
+    places = tuple(f"task {number}" for number in range(len(records)))
+    return LoadedRecords(source, "tasks", columns, len(records), records, places=places)
 
 
 def playing(

@@ -57,6 +57,8 @@ PAGES = {
     "tutelage.rollout.episode_endpoint": "howto/agents",
     "tutelage.rollout.environment": "howto/agents",
     "tutelage.rollout.episodes": "howto/agents",
+    "tutelage.rollout.openenv_environment": "howto/agents",
+    "tutelage.rollout.verifiers_environment": "howto/agents",
     "tutelage.rollout.server": "servers",
     "tutelage.rollout.server.teacher_server": "distillation",
     "tutelage.rollout.serving": "serving",

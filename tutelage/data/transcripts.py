@@ -88,6 +88,16 @@ def after_prompt(messages: Messages, prompt: Messages) -> Messages:
     return messages[sum(1 for _ in alike) :]
 
 
+def split_episode(messages: Messages, prompt: Messages) -> tuple[Messages, Messages]:
+    """The messages of an episode before its first turn, and the others. A program that writes other messages than those
+    of the prompt is taken to keep its turns of the assistant."""
+    begun = len(messages) - len(after_prompt(messages, prompt))
+    earlier = 0 if begun == len(prompt) else sum(each.role == "assistant" for each in prompt[begun:])
+    turns = [place for place, each in enumerate(messages) if each.role == "assistant" and place >= begun]
+    first = turns[min(earlier, len(turns) - 1)] if turns else len(messages)
+    return messages[:first], messages[first:]
+
+
 def transcript_text(messages: Messages, prompt: Messages = ()) -> str:
     """The messages of an episode after its prompt to read: the text of a single one, otherwise "role: text" for each,
     with the calls of tools."""

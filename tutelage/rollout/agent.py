@@ -12,7 +12,7 @@ import shutil
 import signal
 import tempfile
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import message_row
@@ -68,13 +68,8 @@ class AgentProgram:
             env=os.environ | own | {"NO_PROXY": direct, "no_proxy": direct},
             start_new_session=True,
         )
-        ended = asyncio.ensure_future(process.wait())
-        watched: tuple[asyncio.Future[Any], ...] = (ended, session.ended)
         try:
-            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            if session.ended.done():
-                raise session.ended.result()
-            return ended.result()
+            return await session.result_of(process.wait())
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

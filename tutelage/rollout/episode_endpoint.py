@@ -11,10 +11,10 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -40,6 +40,7 @@ from tutelage.rollout.serving.protocol.replies import Json, call_json, finish_of
 from tutelage.rollout.serving.protocol.request_fields import RequestError, read_fields, refusal
 from tutelage.rollout.serving.protocol.requests import read_conversation
 
+T = TypeVar("T")
 LOCAL = "127.0.0.1"
 MOST_BYTES = 16_000_000
 """Bytes of a request."""
@@ -78,15 +79,27 @@ class EpisodeEndpoint:
             yield session
             await session.close()
         finally:
-            del self._sessions[name]
+            self._sessions = {known: each for known, each in self._sessions.items() if each is not session}
             session.cancel()
 
+    @property
+    def url(self) -> str:
+        """Address of requests that name their episode in the header X-Session-ID (see `name`)."""
+        return f"{self._url}/v1"
+
+    def name(self, session: "Session", name: str) -> None:
+        """Give a session a further name."""
+        self._sessions[name] = session
+
     def _listen(self) -> None:
-        path = "/{episode}/v1"
         app = Starlette(
             routes=[
-                Route(f"{path}/chat/completions", self._chat, methods=["POST"]),
-                Route(f"{path}/models", self._models, methods=["GET"]),
+                route
+                for path in ("/{episode}/v1", "/v1")
+                for route in (
+                    Route(f"{path}/chat/completions", self._chat, methods=["POST"]),
+                    Route(f"{path}/models", self._models, methods=["GET"]),
+                )
             ],
             exception_handlers=ERROR_HANDLERS,
         )
@@ -99,7 +112,7 @@ class EpisodeEndpoint:
         return JSONResponse({"object": "list", "data": [{"id": "policy", "object": "model", "owned_by": "tutelage"}]})
 
     async def _chat(self, request: Request) -> Response:
-        session = self._sessions.get(request.path_params["episode"])
+        session = self._sessions.get(request.path_params.get("episode") or request.headers.get("x-session-id", ""))
         if session is None:
             raise RequestError("The episode of this address has ended.", status=404)
         try:
@@ -158,6 +171,19 @@ class Session:
         number, message = reply.message.result()
         self.episode.unread.discard(number)
         return _response(message, fields)
+
+    async def result_of(self, work: Awaitable[T]) -> T:
+        """Result of what the client does. Raises what ends the episode before."""
+        task = asyncio.ensure_future(work)
+        watched: tuple[asyncio.Future[Any], ...] = (task, self.ended)
+        try:
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if self.ended.done():
+                raise self.ended.result()
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
         """Wait for a turn that is being sampled, and begin no other."""

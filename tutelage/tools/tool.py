@@ -157,7 +157,11 @@ class Toolbox:
     def bound(self, owner: object) -> "Toolbox":
         """The same tools, counted together; those that are methods of an object of the same class are methods of
         `owner`."""
-        tools = Toolbox([replace(tool, function=_bound(tool.function, owner)) for tool in self.tools])
+        return self.using({tool.name: _bound(tool.function, owner) for tool in self.tools})
+
+    def using(self, functions: Mapping[str, Callable[..., object]]) -> "Toolbox":
+        """The same tools, counted together, with other functions by name."""
+        tools = Toolbox([replace(tool, function=functions.get(tool.name, tool.function)) for tool in self.tools])
         tools.calls, tools._remarked = self.calls, self._remarked
         return tools
 

@@ -10,7 +10,7 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.table import find
 from tutelage.data.chat_endpoint import KEY
-from tutelage.data.formats import load_completions, load_demonstrations
+from tutelage.data.formats import load_completions, load_demonstrations, load_prompts
 from tutelage.rollout.inference.search_settings import SearchSettings
 
 sample = find("sample")
@@ -138,3 +138,27 @@ def test_more_pairs_than_completions_make_are_said(tiny_model, data, tmp_path, c
     of_prompts = Counter(row["prompt_id"] for row in rows)
     assert max(of_prompts.values()) == pairs, "completions differ for at least one prompt"
     assert (f"--pairs is {asked}" in capsys.readouterr().err) == (asked > pairs)
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_what_an_environment_says_first_is_in_the_prompts(tiny_model, data, tmp_path, varies):
+    """The answer of `reset` is added to the last message; where it varies, each episode has a prompt of its own."""
+    which = "Varying" if varies else "Greeting"
+    out = tmp_path / "out"
+    ended = config.Sampling(temperature=1.0, max_new_tokens=200)
+    asked = {"environment": f"given_environments:{which}", "sampling": ended, "n": 2, "quiet": True}
+    assert sample.main(settings(tiny_model("qwen3"), data, out, **asked)) == 0
+    before = load_prompts(data["prompts"]).records
+    prompts, completions = (
+        load_prompts(out / "prompts.jsonl").records,
+        load_completions(out / "completions.jsonl").records,
+    )
+    assert len(prompts) == len(before) * (2 if varies else 1)
+    said = {one.messages[-1].content for one in prompts}
+    if varies:
+        assert len(said) == len(prompts)
+    else:
+        assert [one.id for one in prompts] == [one.id for one in before]
+        assert said == {f"{one.messages[-1].content} Hello!" for one in before}
+    assert {one.prompt_id for one in completions} == {one.id for one in prompts}
+    assert all(len(one.steps) == 1 for one in completions)

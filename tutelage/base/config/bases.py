@@ -11,6 +11,8 @@ from tutelage.base.errors import TutelageError
 
 COLOCATED = "vllm"
 """Value of --rollouts for vLLM in this process."""
+VERIFIERS, OPENENV = "verifiers", "openenv"
+"""Beginnings of values of --environment, before a colon, that name environments of these packages."""
 INCIDENTAL = (
     *("out", "resume", "quiet", "trackers", "checkpoints", "profile"),
     *("engine", "model.engine", "rollouts", "sync", "sync_folder"),
@@ -202,7 +204,9 @@ class EpisodeSettings:
 
     environment: str = field(default="", metadata=LATER)
     """Episodes of several turns: module:play, a function play(row, episode) that returns the reward of an episode, or a
-    class with reset, tools as methods, and get_reward, as in TRL."""
+    class with reset, tools as methods, and get_reward, as in TRL; verifiers:NAME, an installed taskset of verifiers, or
+    verifiers:FILE.toml, a configuration of one, whose tasks the same value of --prompts names; or openenv:ADDRESS, a
+    server of OpenEnv."""
     tools: tuple[str, ...] = field(default=(), metadata=LATER)
     """Tools that the policy may call: calculator, python, search:FILE, or module:function. Without --environment an
     episode ends with the first turn without a call, and --reward reads all of it."""
@@ -210,7 +214,7 @@ class EpisodeSettings:
     """Episodes of a program, as its command line: it reads the row as JSON from standard input, and sends its requests
     to the policy at OPENAI_BASE_URL."""
     agent_processes: int = field(default=32, metadata=LATER)
-    """Most programs of --agent at once, beyond those of one prompt."""
+    """Most programs of --agent, or sessions on a server of OpenEnv, at once, beyond those of one prompt."""
     turns: int = field(default=16, metadata=LATER)
     """Most turns of an episode, each of up to --sampling.max-new-tokens tokens."""
     environment_timeout: float = field(default=120.0, metadata=LATER)
@@ -231,9 +235,12 @@ class EpisodeSettings:
         for name in ("environment", "tools"):
             if self.agent and getattr(self, name):
                 raise TutelageError(f"--agent is a program with tools of its own, so --{name} has no place: omit it.")
+        kind = self.environment.partition(":")[0]
+        if kind in (VERIFIERS, OPENENV) and self.tools:
+            raise TutelageError(f"--environment {self.environment} has tools of its own: omit --tools.")
         some = "--environment, --tools or --agent"
         limits = dict.fromkeys(("turns", "environment_timeout", "deterministic"), (self.has_episodes, some))
-        limits["agent_processes"] = (bool(self.agent), "--agent")
+        limits["agent_processes"] = (bool(self.agent) or kind == OPENENV, "--agent or openenv:ADDRESS")
         for name, (used, needs) in limits.items():
             if not used and getattr(self, name) != getattr(EpisodeSettings, name):
                 flag = name.replace("_", "-")

@@ -18,12 +18,12 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.evaluate import reward_benchmark
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.evaluate.summary import Side, answer_rows, table
-from tutelage.commands.generators import environment_of, fixed_generator, playing
+from tutelage.commands.generators import environment_of, episode_prompts, fixed_generator, playing
 from tutelage.commands.runs import announce, announce_judging, remark
 from tutelage.core.batch import Rollout, Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
-from tutelage.data.formats import load_demonstrations, load_prompts
+from tutelage.data.formats import load_demonstrations
 from tutelage.data.record_files import write_jsonl
 from tutelage.data.records import Messages, Prompt, turn_text
 from tutelage.data.tokenizer import same_vocabulary
@@ -49,6 +49,7 @@ from tutelage.train.supervised.batches import encode_demonstrations
 
 if TYPE_CHECKING:
     from tutelage.commands.evaluate.harness import TaskFigures
+    from tutelage.rollout.environment import Environment
 
 TOKENS_AT_ONCE = 8192
 """Padded tokens per forward pass when measuring divergence or perplexity."""
@@ -97,7 +98,8 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
     """
     if settings.tasks:
         import tutelage.commands.evaluate.harness as harness  # fail on a missing library before loading models
-    prompts = _prompts(settings) if settings.prompts else []
+    environment = environment_of(settings)
+    prompts = _prompts(settings, environment) if settings.prompts else []
     if settings.text:  # fail on an unreadable file before sampling
         announce(load_demonstrations(settings.text))
     ranks = join()
@@ -107,7 +109,7 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
     other = _load(settings.against, settings) if settings.against else None
     policies = [policy] if other is None else [other, policy]
     if prompts:
-        sides = _sides(settings, prompts, policy, other, ranks)
+        sides = _sides(settings, prompts, environment, policy, other, ranks)
     else:
         sides = [Side(name, None, {}, {}) for name in settings.names[-len(policies) :]]
     tasks = ranks.shared(lambda: [harness.run_tasks(one, settings) for one in policies]) if settings.tasks else []
@@ -121,8 +123,8 @@ def _benchmark(settings: EvaluateSettings, ranks: Ranks) -> EvaluateResult:
     return EvaluateResult(settings.out, reward_benchmark.measure_rewards(settings, rows, rewards, ranks))
 
 
-def _prompts(settings: EvaluateSettings) -> list[Prompt]:
-    loaded = announce(load_prompts(settings.prompts))
+def _prompts(settings: EvaluateSettings, environment: "Environment | None") -> list[Prompt]:
+    loaded = announce(episode_prompts(settings.prompts, environment))
     rewards = [source for _, source in _named(settings)]
     require_columns(rewards, loaded)
     prompts = list(loaded.records[: settings.limit or None])
@@ -158,12 +160,16 @@ def _write(
 
 
 def _sides(
-    settings: EvaluateSettings, prompts: Sequence[Prompt], policy: Policy, other: Policy | None, ranks: Ranks
+    settings: EvaluateSettings,
+    prompts: Sequence[Prompt],
+    environment: "Environment | None",
+    policy: Policy,
+    other: Policy | None,
+    ranks: Ranks,
 ) -> list[Side]:
     """Sample and measure the completions of the model, last, and before it of the model compared with, if any."""
     rewards = _rewards(settings, policy, ranks)
     base = _load(settings.base, settings) if settings.base else None
-    environment = environment_of(settings)
     if environment is not None:
         prompts = environment.offer(prompts)
     play = partial(playing, environment, policy, prompts)

@@ -12,7 +12,7 @@ from tutelage.algorithms.recipe_state import restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
-from tutelage.commands.generators import environment_of, playing, training_generator
+from tutelage.commands.generators import environment_of, episode_prompts, playing, training_generator
 from tutelage.commands.improve.first_steps import FirstSteps
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.layout import lay_out_beside, reward_beside, trained_policy
@@ -29,7 +29,7 @@ from tutelage.commands.runs import (
     write_samples,
 )
 from tutelage.commands.trust import Record, measure_first, trusted
-from tutelage.data.formats import load_demonstrations, load_prompts
+from tutelage.data.formats import load_demonstrations
 from tutelage.data.records import Demonstration, Prompt
 from tutelage.engines.plans.token_budget import group_tokens
 from tutelage.engines.ranks.ranks import Ranks
@@ -83,11 +83,11 @@ def prepare_improve(settings: ImproveSettings) -> AbstractContextManager[Trainin
     recipe = _recipe(settings)
     for line in remarks(recipe):
         remark(line)
-    loaded = announce(load_prompts(settings.prompts))
+    environment = environment_of(settings)
+    loaded = announce(episode_prompts(settings.prompts, environment))
     rewards = (*settings.reward, *_watched(settings).values())
     require_columns(rewards, loaded)
     announce_judging(rewards, loaded.records, recipe.samples)
-    environment = environment_of(settings)
     prompts = loaded.records if environment is None else environment.offer(loaded.records)
     texts = announce(load_demonstrations(settings.ptx)).records if settings.ptx else ()
     trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,16 +12,16 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
-from tutelage.commands.generators import environment_of, playing, unseen_generator
+from tutelage.commands.generators import environment_of, episode_prompts, playing, unseen_generator
 from tutelage.commands.runs import announce, announce_judging, remark
 from tutelage.commands.sample.settings import SampleSettings
 from tutelage.data.chat_endpoint import KEY, Endpoint
-from tutelage.data.formats import load_completions, load_prompts
+from tutelage.data.formats import load_completions
 from tutelage.data.pairing import count_repeated, pair_completions
 from tutelage.data.record_files import to_row, write_jsonl
-from tutelage.data.records import CompletionRecord, Demonstration, Prompt, stable_id
+from tutelage.data.records import CompletionRecord, Demonstration, Messages, Prompt, stable_id
 from tutelage.data.traces import split_trace
-from tutelage.data.transcripts import after_prompt, transcript_text
+from tutelage.data.transcripts import split_episode, transcript_text
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.models.backbone import load_backbone
@@ -87,15 +88,16 @@ def sample(settings: SampleSettings) -> SampleResult:
     Raises:
         TutelageError: the settings, the prompts or the model cannot be used.
     """
-    loaded = announce(load_prompts(settings.prompts))
+    environment = environment_of(settings)
+    loaded = announce(episode_prompts(settings.prompts, environment))
     require_columns(settings.reward, loaded)
     announce_judging(settings.reward, loaded.records, settings.best_of or settings.n)
     if not loaded.records:
         raise TutelageError(f"{settings.prompts} has no prompts.")
-    ranks, environment = join(), environment_of(settings)
-    prompts = loaded.records if environment is None else environment.offer(loaded.records)
+    ranks = join()
+    prompts: Sequence[Prompt] = loaded.records if environment is None else environment.offer(loaded.records)
     if environment is not None:
-        rows = _played(settings, prompts, environment, ranks)
+        prompts, rows = _played(settings, prompts, environment, ranks)
     elif settings.endpoint:
         rows = ranks.shared(lambda: _completions(settings, prompts, ALONE))
     else:
@@ -168,24 +170,40 @@ def _completions(settings: SampleSettings, prompts: Sequence[Prompt], ranks: Ran
     ]
 
 
-def _played(settings: SampleSettings, prompts: Sequence[Prompt], environment: "Environment", ranks: Ranks) -> Rows:
-    """Play episodes of prompts that offer the tools. Their turns are the steps of the completions."""
+def _played(
+    settings: SampleSettings, prompts: Sequence[Prompt], environment: "Environment", ranks: Ranks
+) -> tuple[Sequence[Prompt], Rows]:
+    """Play episodes of prompts that offer the tools. Their turns are the steps of the completions, and the messages
+    before the first one those of their prompt: where the environment changes or adds some, in the same way in each
+    episode of a prompt, the prompt has them, and otherwise each episode has a prompt of its own."""
     policy = Policy(load_backbone(settings.model))
     generator = dealt_generator(playing(environment, policy, prompts, LocalGenerator(policy)), ranks)
     batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
     rollout = batch.rollout
     cut = [False] * len(rollout) if rollout.truncated is None else rollout.truncated.tolist()
     columns = (rollout.transcripts, rollout.terminated.tolist(), cut)
-    completions: Rows = []
-    for row, (prompt, said, ended, was_cut) in enumerate(zip(batch.prompts, *columns, strict=True)):
-        if not (ended or was_cut):
-            continue  # lost to faults
-        own = after_prompt(said, prompt.messages)
-        completion = _completion(settings, prompt, row % settings.n, transcript_text(own), ended)
-        completions.append((replace(completion, steps=split_trace(own)[1]), {}))
-    if lost := len(batch.prompts) - len(completions):
+    episodes = [
+        (prompt, row % settings.n, *split_episode(said, prompt.messages), ended)
+        for row, (prompt, said, ended, was_cut) in enumerate(zip(batch.prompts, *columns, strict=True))
+        if ended or was_cut  # others are lost to faults
+    ]
+    if lost := len(batch.prompts) - len(episodes):
         remark(f"{counted(lost, 'episode')} left out: lost to faults of the environment or its tools.")
-    return completions
+    begun = defaultdict[str, dict[Messages, None]](dict)
+    for prompt, _, opening, *_ in episodes:
+        begun[prompt.id].setdefault(opening)
+    asked = {
+        (prompt.id, opening): replace(prompt, messages=opening)
+        if len(begun[prompt.id]) == 1
+        else replace(prompt, id=stable_id(prompt.id, repr(opening)), messages=opening)
+        for prompt in prompts
+        for opening in begun[prompt.id]
+    }
+    completions: Rows = []
+    for prompt, number, opening, own, ended in episodes:
+        completion = _completion(settings, asked[prompt.id, opening], number, transcript_text(own), ended)
+        completions.append((replace(completion, steps=split_trace(own)[1]), {}))
+    return [*asked.values(), *(prompt for prompt in prompts if prompt.id not in begun)], completions
 
 
 def _completion(settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool) -> CompletionRecord:
