@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 import tiny
 from starlette.testclient import TestClient
-from tiny_commands import write_jsonl
+from tiny_commands import read_jsonl, write_jsonl
 
 from tutelage.commands.line import main
 from tutelage.people import (
@@ -282,3 +282,23 @@ def test_a_round_that_would_ask_nothing_is_refused(tmp_path: Path, capsys: Captu
     assert [each.number for each in survey(store, 1).rounds] == [1, 2]
     assert "against" not in survey(store, 1).rounds[1].lineage
     store.close()
+
+
+def test_the_next_round_asks_about_episodes(tmp_path: Path, capsys: Captured) -> None:
+    """What the environment says first is in the prompt, and turns are the steps of both responses."""
+    old, new = (tiny.save("qwen3", tmp_path / name, seed=seed) for seed, name in enumerate(("old", "new")))
+    prompts = write_jsonl(tmp_path / "prompts.jsonl", [{"prompt": f"What is thing {n}?"} for n in range(3)])
+    study, short = tmp_path / "s", ["--sampling.max-new-tokens", "6"]
+    first = ["collect", "init", study, "--prompts", prompts, "--model", old, *short]
+    assert run(capsys, *first)[0] == 0
+    acting = ["--environment", "given_environments:talk", "--turns", "2"]
+    assert run(capsys, "iterate", study, "--policy", new, "--prompts", prompts, *short, *acting)[::2] == (0, "")
+    assert main(["collect", "export", str(study), "--out", str(tmp_path / "out")]) == 0
+    rows = [row for row in read_jsonl(tmp_path / "out" / "items.jsonl") if row["item"]["round"] == 2]
+    assert len(rows) == 3
+    for row in rows:
+        assert [each["content"] for each in row["prompt"]["messages"]][1:] == ["Well?"]
+        assert {each["sampler"] for each in row["completions"]} == {old, new}
+        assert all(each["steps"] for each in row["completions"])
+    status, _, err = run(capsys, "iterate", study, "--policy", new, "--prompts", prompts, "--turns", "3")
+    assert (status, "--turns" in err) == (2, True)

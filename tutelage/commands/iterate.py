@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from tutelage.base import config
-from tutelage.base.config.bases import EngineSettings
+from tutelage.base.config.bases import EngineSettings, EpisodeSettings
 from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import CollectSettings, open_existing
@@ -22,10 +22,11 @@ OWN = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class IterateSettings(EngineSettings):
-    """Open the next round of a study: sample completions of the new policy, and of the older one, as new questions. The
-    study records the provenance of the policy (weights, reward model, judgements), and the owner's page shows
-    agreement, ties and wins by round."""
+class IterateSettings(EngineSettings, EpisodeSettings):
+    """Open the next round of a study: sample completions of the new policy, and of the older one, as new questions;
+    with --environment, --tools or --agent they are episodes, whose turns are their steps. The study records the
+    provenance of the policy (weights, reward model, judgements), and the owner's page shows agreement, ties and wins by
+    round."""
 
     study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
     """Study: its database file, the folder that contains study.sqlite, or with --db its name."""
@@ -51,6 +52,7 @@ class IterateSettings(EngineSettings):
     def __post_init__(self) -> None:
         a_seed(self)
         at_least(self, pairs=1, limit=1)
+        self.check_episodes()
 
 
 def main(settings: IterateSettings) -> int:
@@ -68,7 +70,7 @@ def main(settings: IterateSettings) -> int:
     lineage = lineage_of(settings.policy) | ({"against": older} if older else {})
     lineage |= {"after_round": last.number} if last else {}
     print(f"Round {number} of {study.name}: {settings.policy}{f' against {older}' if older else ''}")
-    make(_questions(settings, study.name, number, older), lineage)
+    make(_questions(settings, study.name, number, older), lineage, settings if settings.has_episodes else None)
     _advise(settings)
     return 0
 

@@ -15,22 +15,24 @@ from tutelage.commands.study_data import lineage_of
 from tutelage.commands.study_questions import Questions, known_questions, main_questions
 
 if TYPE_CHECKING:
+    from tutelage.base.config.bases import EpisodeSettings
     from tutelage.people import Presentation, Store, Study
     from tutelage.people.store.live_models import LiveModels
 
 
-def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
+def make(settings: Init, lineage: Mapping[str, object] | None = None, episodes: "EpisodeSettings | None" = None) -> int:
     """Create a study or add questions to it. The questions are gathered first, so that nothing is created if they are
     invalid.
 
-    `lineage` is the provenance of the round; for completions sampled here, it defaults to that of the model.
+    `lineage` is the provenance of the round; for completions sampled here, it defaults to that of the model. With
+    `episodes` they are episodes that the models play.
     """
     from tutelage.commands.display import display
     from tutelage.people import add_items, open_round, open_store
     from tutelage.people.store.visits import work_in
 
     with display(), phase("questions"):
-        questions = main_questions(settings)
+        questions = main_questions(settings, episodes)
     questions += known_questions(settings, settings.golds, "gold")
     questions += known_questions(settings, settings.training, "training")
     presentation, live = _presentation(settings), _live_models(settings)

@@ -14,10 +14,12 @@ from tutelage.commands.collect.settings import Init
 from tutelage.data.records import AssistantTurn, Comparison, CompletionRecord, Prompt, turn_text
 
 if TYPE_CHECKING:
+    from tutelage.base.config.bases import EpisodeSettings
     from tutelage.data.images import ImageFile
     from tutelage.people import Item
     from tutelage.people.images import Gallery
     from tutelage.people.store.items import Pool
+    from tutelage.rollout.environment import Environment
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,14 @@ class Questions:
         )
 
 
-def main_questions(settings: Init) -> Questions:
+def main_questions(settings: Init, episodes: "EpisodeSettings | None" = None) -> Questions:
+    """Return the questions of the settings, about `episodes` if their models play some."""
     if settings.from_pairs or settings.from_traces:
         return _ready(settings)
     if settings.from_sample is not None:
         return _sampled_before(settings)
     if settings.prompts and not settings.live:
-        return _sampled_now(settings)
+        return _sampled_now(settings, episodes)
     return Questions()
 
 
@@ -109,14 +112,18 @@ def _sampled_before(settings: Init) -> Questions:
     return Questions(prompts, completions, items, (note, *gallery.notes), tuple(gallery.files.values()))
 
 
-def _sampled_now(settings: Init) -> Questions:
-    from tutelage.data.formats import load_prompts
+def _sampled_now(settings: Init, episodes: "EpisodeSettings | None") -> Questions:
+    from tutelage.commands.generators import environment_of, episode_prompts
 
-    loaded = load_prompts(settings.prompts)
+    environment = None if episodes is None else environment_of(episodes)
+    loaded = episode_prompts(settings.prompts, environment)
     prompts = loaded.records[: settings.limit]
     paths = [path for path in (settings.model, settings.against) if path]
     each = -(-(settings.answers or 2) * settings.pairs // len(paths))
-    sampled = [_answers(settings, path, prompts, each) for path in paths]
+    if environment is None:
+        sampled = [_answers(settings, path, prompts, each) for path in paths]
+    else:
+        prompts, sampled = _episodes(settings, paths, environment.offer(prompts), each, environment)
     answers = [[one for one in some if one.text.strip() and "\0" not in one.text] for some in sampled]
     silent = sum(map(len, sampled)) - sum(map(len, answers))
     every = [completion for some in answers for completion in some]
@@ -192,6 +199,27 @@ def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> li
     policy = Policy(load_backbone(config.Model(path=path, engine=settings.engine)))
     batch = sample_completions(policy, prompts, n, settings.sampling, seed=settings.seed)
     return records_of(batch, path, settings.sampling)
+
+
+def _episodes(
+    settings: Init, paths: Sequence[str], prompts: Sequence[Prompt], n: int, environment: "Environment"
+) -> tuple[tuple[Prompt, ...], list[list[CompletionRecord]]]:
+    """Return the prompts and the episodes of each model."""
+    from tutelage.commands.generators import playing
+    from tutelage.models.backbone import load_backbone
+    from tutelage.models.policy import Policy
+    from tutelage.rollout.inference.completion_records import episode_records, sample_completions
+    from tutelage.rollout.local import LocalGenerator
+
+    played = {}
+    for path in paths:
+        policy = Policy(load_backbone(config.Model(path=path, engine=settings.engine)))
+        generator = playing(environment, policy, prompts, LocalGenerator(policy))
+        played[path] = sample_completions(
+            policy, prompts, n, settings.sampling, seed=settings.seed, generator=generator
+        )
+    asked, records = episode_records(played, settings.sampling)
+    return asked, [records[path] for path in paths]
 
 
 def across(first: Sequence[CompletionRecord], second: Sequence[CompletionRecord]) -> list[Comparison]:

@@ -235,7 +235,7 @@ def dead_groups(run: RunContent) -> str:
 def failing_tool(run: RunContent) -> str:
     """The tool that fails most, if many of its calls in the last steps do."""
     rows = [row for row in run.metrics if "tools/calls" in row]
-    rows = rows[-window(rows) :]
+    rows = rows[-window([0.0] * len(rows)) :]
 
     def total(name: str, kind: str) -> float:
         return sum(number_in(row, f"tools/{name}/{kind}") or 0.0 for row in rows)

@@ -157,9 +157,33 @@ def test_servers_sample_in_place_of_the_trainers(bare):
         tt.plan(sft, tt.PlanSettings(gpu="h100", gpus=2, servers=1, prompt_tokens=9, response_tokens=9))
 
 
-def test_a_plan_of_episodes_says_that_it_counts_one_turn(bare):
-    (note,) = set(tt.plan(settings(bare, tools=("calculator",)), GPUS).notes) - set(tt.plan(settings(bare), GPUS).notes)
-    assert "turn" in note
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_plan_of_episodes_counts_their_turns(bare, deterministic):
+    """Tokens of a batch, and those that are read again without kept contexts, against a loop over the turns."""
+    prompt, response, read, turns = 100, 24, 10, 5
+    lengths = {"prompt_tokens": prompt, "response_tokens": response, "result_tokens": read, "mean_turns": turns}
+    acting = settings(bare, tools=("calculator",), deterministic=deterministic)
+    found = tt.plan(acting, tt.PlanSettings(**lengths)).plan.work
+    context = again = new = 0
+    for turn in range(turns):
+        if turn:
+            again += context
+            new += read
+            context += read
+        context += response + (0 if turn else prompt)
+    batch = found.batch
+    prompts = batch.prompts if batch.shared else batch.rows
+    assert batch.tokens == prompts * prompt + batch.rows * (context - prompt)
+    assert batch.scored == batch.rows * turns * response
+    seen = [place + 0.5 for place in range(context)]
+    assert batch.pairs == pytest.approx(prompts * sum(seen[:prompt]) + batch.rows * sum(seen[prompt:]), rel=1e-12)
+    assert (found.sampling.read, found.sampling.reread) == (new, again if deterministic else 0)
+    plain = tt.plan(settings(bare), tt.PlanSettings(prompt_tokens=prompt, response_tokens=response))
+    one = tt.plan(acting, tt.PlanSettings(**lengths | {"mean_turns": 1}))
+    for estimate, other in zip(one.plan.estimates, plain.plan.estimates, strict=True):
+        assert [phase.operations for phase in estimate.phases] == [phase.operations for phase in other.phases]
+    with pytest.raises(TutelageError, match="--mean-turns"):
+        tt.plan(settings(bare), tt.PlanSettings(**lengths))
 
 
 def test_what_does_not_fit_names_changes_that_do(tmp_path):

@@ -104,7 +104,9 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
     where = where or PlanSettings()
     if where.gpu:
         settings = _on_gpus(settings)
-    run = _run_of(settings, Lengths(where.prompt_tokens, where.response_tokens), serves=bool(where.servers))
+    where.check_episodes(has_episodes=getattr(settings, "has_episodes", False))
+    lengths = Lengths(where.prompt_tokens, where.response_tokens, turns=where.mean_turns, read=where.result_tokens)
+    run = _run_of(settings, lengths, serves=bool(where.servers))
     cluster, servers = _clusters(run, where)
     work = workload_on(run, cluster.device)
     estimated = plan_of(work, cluster, tokens=run.tokens_at_once, servers=servers)
@@ -128,8 +130,9 @@ def announcement(settings: object, records: Sequence[Any], steps: int) -> str:
     """
     run = _run_of(settings, Lengths(records=records), serves=False)
     batch, device = run.work.batch, pick_device(run.model.device)
-    tokens = batch.rows * (batch.prompt + batch.response)
-    head = f"{counted(steps, 'step')} of about {tokens:,.0f} tokens"
+    tokens = batch.rows * (batch.prompt + batch.length)
+    bound = "at most" if getattr(settings, "has_episodes", False) else "about"
+    head = f"{counted(steps, 'step')} of {bound} {tokens:,.0f} tokens"
     slow = replace(SLOW, is_gpu=device.type == "cuda")
     estimated = plan_of(workload_on(run, slow), Cluster(slow), tokens=run.tokens_at_once)
     if estimated.choice is not None and steps * estimated.choice.seconds < SHORT:
@@ -189,6 +192,8 @@ def workload_on(run: PlannedRun, device: Device) -> Workload:
     if compiled and work.sampling:
         half = 0.5 if work.half else 1.0
         work = replace(work, sampling=replace(work.sampling, copies=half * COPIES, weights=half * 4.0))
+    if work.sampling and engine != "gpu" and not run.rereads:
+        work = replace(work, sampling=replace(work.sampling, reread=0.0))
     return replace(
         work,
         keeps=compiled and work.model.family == "llama",
@@ -210,7 +215,7 @@ def _engine(run: PlannedRun, device: Device) -> config.EngineName:
 def _notes(run: PlannedRun, plan: RunPlan) -> Iterator[str]:
     yield from run.notes
     work, choice = plan.work, plan.choice
-    if work.sampling and work.batch.response == work.sampling.limit:
+    if work.sampling and work.batch.response == work.sampling.limit and not work.batch.read:
         yield "responses are counted at full length; --response-tokens gives their mean"
     if not work.batch.shared:
         yield "rows are counted without padding"

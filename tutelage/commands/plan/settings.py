@@ -9,6 +9,9 @@ from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.table import COMMANDS
 
+RESULT = 64
+"""Tokens that an episode is planned to read between two turns."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
@@ -30,10 +33,16 @@ class PlanSettings:
     prompt_tokens: int = 0
     """Mean tokens of a prompt; 0 counts them in the data with the model's tokenizer."""
     response_tokens: int = 0
-    """Mean tokens of a response; 0 counts them in the data, or uses the limit for generated responses."""
+    """Mean tokens of a response, in episodes of a turn; 0 counts them in the data, or uses the limit for generated
+    responses."""
+    mean_turns: float = 0.0
+    """Mean turns of an episode; 0 for their limit, --turns."""
+    result_tokens: int = RESULT
+    """Mean tokens that an episode reads between two turns, such as the result of a tool."""
 
     def __post_init__(self) -> None:
         at_least(self, gpus=1, gpus_per_node=1, servers=0, price=0, prompt_tokens=0, response_tokens=0)
+        at_least(self, mean_turns=0, result_tokens=0)
         if not self.network > 0:
             raise TutelageError(f"--network is {self.network}; it must be above 0.")
         if self.servers >= self.gpus:
@@ -42,6 +51,11 @@ class PlanSettings:
             )
         if not self.gpu and (self.gpus > 1 or self.servers):
             raise TutelageError("--gpus and --servers plan for GPUs of the table: name one with --gpu.")
+
+    def check_episodes(self, *, has_episodes: bool) -> None:
+        """Raise TutelageError for lengths of episodes without episodes."""
+        if not has_episodes and (self.mean_turns or self.result_tokens != RESULT):
+            raise TutelageError("--mean-turns and --result-tokens are about episodes; this run plays none: omit them.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from tutelage.algorithms.registry import recipe_named
 from tutelage.algorithms.slots import GradientSteps, needs_greedy
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.commands.plan.settings import RESULT
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts, load_steps
 from tutelage.engines.choose import choose_dtype
@@ -40,11 +41,13 @@ SAMPLE = 256
 @dataclass(frozen=True)
 class Lengths:
     """Mean tokens of prompts and responses; 0 to count them in the data, or in `records`, the rows that a run has read
-    and trains on."""
+    and trains on. `turns` are those of an episode, 0 for their limit, and `read` the tokens between two of them."""
 
     prompt: float = 0.0
     response: float = 0.0
     records: Sequence[Any] | None = None
+    turns: float = 0.0
+    read: float = float(RESULT)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class PlannedRun:
     tokens_at_once: int | None
     steps: int | None
     notes: tuple[str, ...] = ()
+    rereads: bool = False
+    """Whether each turn of an episode reads its context again, whatever the engine."""
 
 
 def run_of(settings: Any, lengths: Lengths) -> PlannedRun:
@@ -152,7 +157,9 @@ def _distill(settings: "DistillSettings", lengths: Lengths) -> PlannedRun:
 def _improve(settings: "ImproveSettings", lengths: Lengths) -> PlannedRun:
     recipe = override(recipe_named(settings.recipe), settings.set)
     counted, _ = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
-    work = _work(settings, BatchShape(settings.batch_size, recipe.samples, counted.prompt, counted.response))
+    turns = (lengths.turns or float(settings.turns)) if settings.has_episodes else 1.0
+    batch = BatchShape(settings.batch_size, recipe.samples, counted.prompt, turns * counted.response)
+    work = _work(settings, replace(batch, read=(turns - 1) * lengths.read))
     notes = []
     if isinstance(recipe.update, GradientSteps):
         work = replace(work, epochs=recipe.update.epochs, updates=recipe.update.steps)
@@ -160,21 +167,37 @@ def _improve(settings: "ImproveSettings", lengths: Lengths) -> PlannedRun:
         work = replace(work, epochs=1 + 2 * recipe.update.cg, updates=1, can_shard=False)
         notes.append("a curvature product of the natural gradient is counted as two passes with gradients")
     if settings.has_episodes:
-        notes.append("an episode is counted with one turn; every further one reads its context again")
+        notes.append(
+            f"an episode is counted with {turns:g} turns of {counted.response:g} tokens and {lengths.read:g} tokens to "
+            "read between two; --mean-turns, --response-tokens and --result-tokens give their means"
+        )
     if recipe.dynamic_sampling:
         notes.append("dynamic sampling is counted with one round; every further round samples again")
     if recipe.critic and settings.critic == "network":
         work = replace(work, critic=outline(settings.critic_source))
     work = replace(
         work,
-        sampling=_sampling(work, settings.sampling, 1 + needs_greedy(recipe) / recipe.samples),
+        sampling=_in_turns(
+            _sampling(work, settings.sampling, 1 + needs_greedy(recipe) / recipe.samples), turns, counted, lengths.read
+        ),
         reference=1.0,
         has_reference=True,
         scorings=float(settings.mismatched_by in ("recompute", "truncated")),
         rescorings=float(work.half and settings.mismatched_by is None),
         rewards=_rewards(settings.reward),
     )
-    return _run(settings, work, settings.steps, *notes)
+    return replace(_run(settings, work, settings.steps, *notes), rereads=settings.deterministic)
+
+
+def _in_turns(load: SamplingLoad, turns: float, mean: Lengths, read: float) -> SamplingLoad:
+    """The sampling load of episodes of T turns of R tokens after Q tokens of a prompt, with r tokens between two: it
+    reads (T − 1) r tokens, and if no context is kept again
+
+        Σ (Q + (t − 1) R + (t − 2) r) = (T − 1) Q + T (T − 1) R / 2 + (T − 1) (T − 2) r / 2,  t = 2 … T
+    """
+    more = turns - 1
+    again = more * mean.prompt + turns * more * mean.response / 2 + more * max(0.0, turns - 2) * read / 2
+    return replace(load, limit=round(turns * load.limit), read=more * read, reread=again)
 
 
 RUNS: Mapping[str, Callable[[Any, Lengths], PlannedRun]] = {

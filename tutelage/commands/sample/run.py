@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +18,7 @@ from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.formats import load_completions
 from tutelage.data.pairing import count_repeated, pair_completions
 from tutelage.data.record_files import to_row, write_jsonl
-from tutelage.data.records import CompletionRecord, Demonstration, Messages, Prompt, stable_id
-from tutelage.data.traces import split_trace
-from tutelage.data.transcripts import split_episode, transcript_text
+from tutelage.data.records import CompletionRecord, Demonstration, Prompt, stable_id
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.models.backbone import load_backbone
@@ -31,7 +28,7 @@ from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.distributed import dealt_generator
 from tutelage.rollout.inference.best_of_n import ScoredReply, best_of_n, best_of_n_kl
-from tutelage.rollout.inference.completion_records import sample_completions
+from tutelage.rollout.inference.completion_records import episode_records, sample_completions
 from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.inference.test_time import SearchResult, followed, optimise_at_test_time
 from tutelage.rollout.local import LocalGenerator
@@ -173,37 +170,15 @@ def _completions(settings: SampleSettings, prompts: Sequence[Prompt], ranks: Ran
 def _played(
     settings: SampleSettings, prompts: Sequence[Prompt], environment: "Environment", ranks: Ranks
 ) -> tuple[Sequence[Prompt], Rows]:
-    """Play episodes of prompts that offer the tools. Their turns are the steps of the completions, and the messages
-    before the first one those of their prompt: where the environment changes or adds some, in the same way in each
-    episode of a prompt, the prompt has them, and otherwise each episode has a prompt of its own."""
+    """Play episodes of prompts that offer the tools, see `episode_records`."""
     policy = Policy(load_backbone(settings.model))
     generator = dealt_generator(playing(environment, policy, prompts, LocalGenerator(policy)), ranks)
     batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
-    rollout = batch.rollout
-    cut = [False] * len(rollout) if rollout.truncated is None else rollout.truncated.tolist()
-    columns = (rollout.transcripts, rollout.terminated.tolist(), cut)
-    episodes = [
-        (prompt, row % settings.n, *split_episode(said, prompt.messages), ended)
-        for row, (prompt, said, ended, was_cut) in enumerate(zip(batch.prompts, *columns, strict=True))
-        if ended or was_cut  # others are lost to faults
-    ]
-    if lost := len(batch.prompts) - len(episodes):
+    name = settings.name or settings.model.path
+    asked, records = episode_records({name: batch}, settings.sampling)
+    if lost := len(batch.prompts) - len(records[name]):
         remark(f"{counted(lost, 'episode')} left out: lost to faults of the environment or its tools.")
-    begun = defaultdict[str, dict[Messages, None]](dict)
-    for prompt, _, opening, *_ in episodes:
-        begun[prompt.id].setdefault(opening)
-    asked = {
-        (prompt.id, opening): replace(prompt, messages=opening)
-        if len(begun[prompt.id]) == 1
-        else replace(prompt, id=stable_id(prompt.id, repr(opening)), messages=opening)
-        for prompt in prompts
-        for opening in begun[prompt.id]
-    }
-    completions: Rows = []
-    for prompt, number, opening, own, ended in episodes:
-        completion = _completion(settings, asked[prompt.id, opening], number, transcript_text(own), ended)
-        completions.append((replace(completion, steps=split_trace(own)[1]), {}))
-    return [*asked.values(), *(prompt for prompt in prompts if prompt.id not in begun)], completions
+    return asked, [(record, {}) for record in records[name]]
 
 
 def _completion(settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool) -> CompletionRecord:

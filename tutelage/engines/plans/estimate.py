@@ -68,7 +68,7 @@ class RunPlan:
     def tokens_per_day(self, estimate: CostEstimate) -> float:
         """Prompt and completion tokens trained on per day."""
         batch = self.work.batch
-        return batch.rows * (batch.prompt + batch.response) * DAY / estimate.seconds
+        return batch.rows * (batch.prompt + batch.length) * DAY / estimate.seconds
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bo
 def _rows(work: Workload, share: BatchShape, free: float) -> int:
     """Completions sampled at once: on the GPU engine the slots for all, or as many as memory holds."""
     assert work.sampling is not None
-    model, limit = work.model, work.sampling.limit
+    model, limit = work.model, work.sampling.longest
     if not work.fused:
         itemsize = 2 if work.half else 4
         return rows_at_once(free, layers=model.layers, hidden=model.hidden, limit=limit, itemsize=itemsize)
@@ -166,7 +166,7 @@ def recorded_tokens(work: Workload, share: BatchShape) -> float:
         return 0.0
     if work.minibatches > 1 and share.prompts < work.batch.prompts:
         return 0.0
-    longest = BatchShape(share.prompts, share.samples, share.prompt, work.sampling.limit)
+    longest = BatchShape(share.prompts, share.samples, share.prompt, work.sampling.longest)
     if work.model.recorded(half=work.half) * longest.tokens > RECORDED * 16 * work.model.parameters:
         return 0.0
     return min(1.0, math.ceil(share.prompts / work.minibatches) / share.prompts) * share.tokens
@@ -210,7 +210,7 @@ def _group(work: Workload) -> int:
     share the prompt."""
     if work.sampling is None or not work.batch.shared:
         return 0
-    return group_tokens(max(1, round(work.batch.prompt)), round(work.batch.samples), work.sampling.limit)
+    return group_tokens(max(1, round(work.batch.prompt)), round(work.batch.samples), work.sampling.longest)
 
 
 def _activations(work: Workload, share: BatchShape, together: float, setting: PlanSetting) -> tuple[float, float]:
@@ -241,8 +241,8 @@ def _kv_cache(work: Workload, share: BatchShape, rows: int) -> float:
     each = work.model.key_values * (2.0 if work.half else 4.0)
     if work.fused:
         prompt_tokens = 2.0 ** math.ceil(math.log2(max(1024.0, share.prompts * share.prompt)))
-        return (prompt_tokens + rows * work.sampling.limit) * each
+        return (prompt_tokens + rows * work.sampling.longest) * each
     prompts = share.prompts if share.shared else share.rows
-    positions = prompts * share.prompt + share.rows * work.sampling.limit
+    positions = prompts * share.prompt + share.rows * work.sampling.longest
     together = min(1.0, rows / share.rows)
     return together * positions * each

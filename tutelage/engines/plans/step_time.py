@@ -116,13 +116,13 @@ def _sampled(
     model, sampling, shards = work.model, work.sampling, setting.shards(cluster)
     gathered = 4.0 * model.parameters * (shards - 1) / shards
     prompt = BatchShape(share.prompts if share.shared else share.rows, 1, 0, share.prompt)
-    rounds = sampling.rounds
+    rounds, read = sampling.rounds, share.rows * (sampling.read + sampling.reread)
     prefill = _phase(
         "prefill",
         work,
         cluster,
-        rounds * model.forward(prompt.tokens, prompt.pairs, share.prompts),
-        rounds * (FUSED_FORWARD if work.fused else FORWARD) * prompt.tokens * model.kept(half=work.half),
+        rounds * (model.forward(prompt.tokens, prompt.pairs, share.prompts) + _reading(work, share)),
+        rounds * (FUSED_FORWARD if work.fused else FORWARD) * (prompt.tokens + read) * model.kept(half=work.half),
         sent=gathered,
         waiting=gathered / cluster.link(shards) if shards > 1 else 0.0,
     )
@@ -164,11 +164,18 @@ def _decoding(
     """Operations, bytes of weights and logits, and bytes of keys and values of a decoding step of so many rows, which
     reads the keys and values of so many prompts."""
     model = work.model
-    pairs = rows * (share.prompt + share.response / 2)
-    positions = prompts * share.prompt + rows * share.response / 2
+    pairs = rows * (share.prompt + share.length / 2)
+    positions = prompts * share.prompt + rows * share.length / 2
     operations = 2 * (model.matrices + model.head) * rows + 4 * model.layers * model.attention * pairs
     streamed = weights * (model.matrices + model.head) + DRAW * rows * model.vocabulary
     return operations, streamed, cached * model.key_values * positions
+
+
+def _reading(work: Workload, share: BatchShape) -> float:
+    """Operations of what rows read between their turns, on the average after half of their tokens."""
+    assert work.sampling is not None
+    read = share.rows * (work.sampling.read + work.sampling.reread)
+    return work.model.forward(read, read * (share.prompt + share.length / 2), 0)
 
 
 def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
@@ -182,9 +189,10 @@ def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
     steps = work.sampling.limit
     rows = share.scored / steps
     operations, streamed, cached = _decoding(work, share, rows, share.prompts if share.shared else rows, 2.0, 2.0)
+    prefill = model.forward(prompt.tokens, prompt.pairs, share.rows)
     result = []
     for name, done, moved, times in (
-        ("prefill (server)", model.forward(prompt.tokens, prompt.pairs, share.rows), 2.0 * model.matrices, 1),
+        ("prefill (server)", prefill + _reading(work, share), 2.0 * model.matrices, 1),
         ("decode (server)", steps * operations, steps * (streamed + cached), steps),
     ):
         products, reading = half * done / device.rate(half=True), half * moved / device.reading

@@ -80,6 +80,8 @@ class BatchShape:
     response: float
     shared: bool = True
     """Whether a prompt is computed once for its completions, in one packed sequence."""
+    read: float = 0.0
+    """Tokens of a row that stand between its sampled ones, such as results of tools."""
 
     @property
     def rows(self) -> float:
@@ -87,20 +89,25 @@ class BatchShape:
         return self.prompts * self.samples
 
     @property
+    def length(self) -> float:
+        """Tokens of a row after its prompt."""
+        return self.response + self.read
+
+    @property
     def scored(self) -> float:
-        """Tokens of all completions."""
+        """Sampled tokens of all rows."""
         return self.rows * self.response
 
     @property
     def tokens(self) -> float:
         """Tokens computed by a forward pass."""
-        return self.scored + self.prompt * (self.prompts if self.shared else self.rows)
+        return self.rows * self.length + self.prompt * (self.prompts if self.shared else self.rows)
 
     @property
     def pairs(self) -> float:
-        """Pairs of a token and an earlier visible one: Q²/2 for a prompt, R (Q + R/2) for a completion."""
+        """Pairs of a token and an earlier visible one: Q²/2 for a prompt, L (Q + L/2) for the L tokens after it."""
         prompts = self.prompts if self.shared else self.rows
-        return prompts * self.prompt**2 / 2 + self.scored * (self.prompt + self.response / 2)
+        return prompts * self.prompt**2 / 2 + self.rows * self.length * (self.prompt + self.length / 2)
 
     @property
     def packs(self) -> bool:
@@ -110,8 +117,8 @@ class BatchShape:
     def share(self, ranks: int) -> "BatchShape":
         """The share of one of `ranks` ranks, in whole prompts if there are enough of them."""
         if self.prompts >= ranks:
-            return BatchShape(self.prompts / ranks, self.samples, self.prompt, self.response, self.shared)
-        return BatchShape(1.0, max(1.0, self.rows / ranks), self.prompt, self.response, self.shared)
+            return replace(self, prompts=self.prompts / ranks)
+        return replace(self, prompts=1.0, samples=max(1.0, self.rows / ranks))
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,15 @@ class SamplingLoad:
     """Bytes per weight read for every token."""
     copies: float = 0.0
     """Bytes per weight of a copy in the decoding layout."""
+    read: float = 0.0
+    """Tokens that a row reads between its turns."""
+    reread: float = 0.0
+    """Tokens of its past that a row reads again before its turns, unless the engine keeps their keys and values."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a row after its prompt, at most."""
+        return self.limit + round(self.read)
 
 
 @dataclass(frozen=True)
