@@ -29,16 +29,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_tokens import (
-    NoRoomError,
-    SpelledTokens,
-    decode_response,
-    encode,
-    end_token_ids,
-    pad_token_id,
-    shorten,
-)
+from tutelage.data.chat_tokens import NoRoomError, decode_response, encode, end_token_ids, pad_token_id, shorten
 from tutelage.data.records import Message, user
+from tutelage.data.tokenizer import SpelledTokens
 
 READABLE = st.text(st.sampled_from("aAz .,?\né日<|>/"), min_size=1, max_size=20).filter(
     lambda text: text == text.strip()

@@ -5,10 +5,13 @@ Tokenizers are duck-typed (transformers' interface); nothing here imports transf
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Protocol
+
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 
 
 class AddedToken(Protocol):
@@ -239,3 +242,37 @@ def overlap(text: str, stop: str) -> int:
     """Length of the longest proper prefix of `stop` that is a suffix of `text`."""
     sizes = range(min(len(stop) - 1, len(text)), 0, -1)
     return next((size for size in sizes if text.endswith(stop[:size])), 0)
+
+
+class SpelledTokens:
+    """Special tokens that texts spell out: they are read as plain text, as all text of a user is.
+
+    A text that begins or ends with one was probably rendered by a chat template that `tutelage.data.transcripts` does
+    not know, or has the end token that `encode` adds.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.special = facts(tokenizer).special
+        self.rows = self.marked = 0
+        self.first: dict[str, int] = {}
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Look at the texts of the next row."""
+        self.rows += 1
+        spelled = [match for text in texts for match in self.special.finditer(text)]
+        for match in spelled:
+            self.first.setdefault(match[0], self.rows)
+        self.marked += any(
+            match.string.strip().startswith(match[0]) or match.string.strip().endswith(match[0]) for match in spelled
+        )
+
+    def describe(self) -> str:
+        """A sentence about the tokens, empty without any. Raises TutelageError if most rows begin or end with one."""
+        named = ", ".join(f"{token!r} (row {row})" for token, row in list(self.first.items())[:3])
+        if self.marked * 2 > self.rows:
+            raise TutelageError(
+                f"{self.marked:,} of {counted(self.rows, 'row')} begin or end with a special token of the model, "
+                f"spelled out: {named}. A chat template seems to have been applied to the text already, and would be "
+                "applied twice: give the conversations as messages (role, content), or remove the tokens."
+            )
+        return f"Special tokens in the data are read as plain text: {named}." if self.first else ""

@@ -13,8 +13,9 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Branches, Rollout
 from tutelage.core.rows import left_padded
-from tutelage.data.chat_tokens import SpelledTokens, encode
+from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Prompt
+from tutelage.data.tokenizer import SpelledTokens
 from tutelage.engines.interface import PromptTokens
 
 

@@ -104,7 +104,7 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
     where = where or PlanSettings()
     if where.gpu:
         settings = _on_gpus(settings)
-    where.check_episodes(has_episodes=getattr(settings, "has_episodes", False))
+    where.check_lengths(has_episodes=getattr(settings, "has_episodes", False))
     lengths = Lengths(where.prompt_tokens, where.response_tokens, turns=where.mean_turns, read=where.result_tokens)
     run = _run_of(settings, lengths, serves=bool(where.servers))
     cluster, servers = _clusters(run, where)

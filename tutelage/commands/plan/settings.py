@@ -52,7 +52,7 @@ class PlanSettings:
         if not self.gpu and (self.gpus > 1 or self.servers):
             raise TutelageError("--gpus and --servers plan for GPUs of the table: name one with --gpu.")
 
-    def check_episodes(self, *, has_episodes: bool) -> None:
+    def check_lengths(self, *, has_episodes: bool) -> None:
         """Raise TutelageError for lengths of episodes without episodes."""
         if not has_episodes and (self.mean_turns or self.result_tokens != RESULT):
             raise TutelageError("--mean-turns and --result-tokens are about episodes; this run plays none: omit them.")

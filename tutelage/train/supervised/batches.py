@@ -12,9 +12,9 @@ from tutelage.base.nouns import counted
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import EncodedRow, RowList, collate
 from tutelage.data.chat_template import are_written, render_prompt
-from tutelage.data.chat_tokens import NoRoomError, SpelledTokens, encode, pad_token_id, shorten
+from tutelage.data.chat_tokens import NoRoomError, encode, pad_token_id, shorten
 from tutelage.data.records import AssistantTurn, Demonstration, Message, Messages, Preference, turn_text
-from tutelage.data.tokenizer import may_coincide
+from tutelage.data.tokenizer import SpelledTokens, may_coincide
 from tutelage.models.budget import Budget
 from tutelage.models.engine_model import EngineModel
 

@@ -15,8 +15,9 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rows
 from tutelage.core.rows import spread
-from tutelage.data.chat_tokens import SpelledTokens, pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.records import RatedSteps
+from tutelage.data.tokenizer import SpelledTokens
 from tutelage.models.budget import Budget, token_values
 from tutelage.models.heads import ScalarModel
 from tutelage.models.step_scores import EncodedSteps, encode_steps, step_rows
