@@ -351,8 +351,8 @@ def test_evaluation_leaves_out_episodes_without_a_reward(tiny_model, files):
 
 @pytest.mark.parametrize("sizes", [{}, pytest.param(tiny.MIXED, marks=needs_compiler)])
 def test_a_run_with_an_environment_resumes_to_the_same_bits(tiny_model, files, sizes):
-    """Turn by turn on any engine, and in any order on the compiled step of the CPU engine; what is read again depends on
-    when each turn comes."""
+    """Turn by turn on any engine, and in any order on the compiled step of the CPU engine; what is read again depends
+    on when each turn comes."""
     model = tt.Model(tiny_model("qwen3", **sizes), device="cpu", engine="cpu" if sizes else "plain")
     settings = {"model": model, "checkpoints": {"every": 2}, "deterministic": not sizes}
     improved(tiny_model, files, "whole", **settings)
@@ -443,12 +443,14 @@ async def play(row, episode):
 """
 
 
-@pytest.mark.parametrize("moments", [2, pytest.param(50, marks=pytest.mark.long)])
-def test_a_run_that_is_killed_at_any_moment_resumes_to_the_same_bits(tiny_model, files, monkeypatch, moments):
+@pytest.mark.parametrize(
+    ("moments", "seed"), [(2, 2), *(pytest.param(10, seed, marks=pytest.mark.long) for seed in range(5))]
+)
+def test_a_run_that_is_killed_at_any_moment_resumes_to_the_same_bits(tiny_model, files, monkeypatch, moments, seed):
     """In a tool, while a turn waits, while a checkpoint is written: by SIGKILL, in the schedule turn by turn."""
     monkeypatch.chdir(files)
     (files / "sleepy.py").write_text(SLEEPY)
-    steps, draws = 3 * moments, random.Random(moments)
+    steps, draws = 3 * moments, random.Random(seed)
     words = ["improve", "--model.path", tiny_model("qwen3"), "--model.device", "cpu", "--prompts", "prompts.jsonl"]
     words += ["--environment", "sleepy:play", "--deterministic", "--recipe", "rloo", "--batch-size", "2", "--quiet"]
     words += ["--sampling.max-new-tokens", "4", "--sampling.stop", "a", "e", "i", "t", "--steps", str(steps)]
