@@ -300,11 +300,11 @@ anything = st.recursive(
 )
 KEYS = [
     *("step", "seconds", "loss", "held_out/loss", "held_out/accuracy", "score/mean", "gold/mean", "entropy"),
-    *("length/mean", "kl/reference", "accuracy", "accuracy_interval", "ceiling", "ece", "calibration", "low", "high"),
+    *("length/mean", "kl/reference", "accuracy", "accuracy_interval", "ceiling", "ece", "calibration"),
     *("predicted", "observed", "n", "columns", "rows", "name", "values", "note", "raters", "votes", "reliability"),
-    *("interval", "left_rate", "flags", "agreement", "agreement_interval", "alpha", "items", "ties", "prompt"),
+    *("interval", "left_rate", "truth", "flags", "agreement", "agreement_interval", "alpha", "items", "ties", "prompt"),
     *("completion", "before", "after", "gold_before", "gold_after", "score_before", "score_after", "ended_after"),
-    *("score", "settings", "command"),
+    *("score", "settings", "command", "curves", "mean", "low", "high"),
 ]
 objects = st.dictionaries(
     st.sampled_from(KEYS), anything | st.lists(st.dictionaries(st.sampled_from(KEYS), anything, max_size=4), max_size=3)
@@ -408,3 +408,32 @@ def test_answers_of_one_model_alone(tmp_path: Path) -> None:
     text = page(tmp_path).text
     assert "Why? policy gold 1.50 Because." in text
     assert "Before and after" not in text
+
+
+def test_the_truth_about_simulated_raters_stands_beside_the_estimate(tmp_path: Path) -> None:
+    """People's reliability in truth is unknown, and who judges steps does not choose a side: no columns for them."""
+    rater = {"name": "Amina", "votes": 165, "reliability": 0.93, "interval": [0.89, 0.96], "truth": 0.85}
+    columns = ("true share of right votes", "chose left")
+    for row, shown in ((rater, (True, False)), ({**rater, "truth": None, "left_rate": 0.4}, (False, True))):
+        write(tmp_path / "judgements.json", {"raters": [row]})
+        text = page(tmp_path).text
+        assert tuple(column in text for column in columns) == shown
+        assert ("93% (89–96%) 85%" in text) == shown[0]
+
+
+def test_a_stage_is_explained_in_its_own_words(tmp_path: Path) -> None:
+    write(tmp_path / "round.json", {"stages": [{"name": "judge", "about": "Raters judge steps."}, {"name": "sft"}]})
+    text = page(tmp_path).text
+    assert "Raters judge steps." in text
+    assert "side by side in random order" not in text
+    assert "learns to answer like them" in text
+
+
+def test_curves_of_a_comparison_are_one_figure(tmp_path: Path) -> None:
+    curves = {"steps": {"mean": [0.1, 0.8], "low": [0, 0.7], "high": [0.2, 0.9]}, "outcome": {"mean": ["x"]}}
+    write(tmp_path / "round.json", {"stages": [{"name": "compare", "kind": "compare"}]})
+    write(tmp_path / "compare" / "summary.json", {"curves": curves, "seeds": 2})
+    found = page(tmp_path)
+    assert "Solved over the steps" in found.text
+    assert "outcome" not in found.text
+    assert "0.7" not in found.text, "the curves are not listed as figures too"

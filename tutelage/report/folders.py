@@ -15,6 +15,7 @@ A round is a folder with `round.json`, which lists its stages in chronological o
                  "kind": "sft",                            optional: pretrain sft sample judge reward improve evaluate;
                                                            by default inferred from the name, then the files
                  "title": "Supervised fine-tuning",        optional
+                 "about": "What happens in this stage.",   optional; default: by the kind
                  "folder": "sft",                          a run directory, relative to the round; default: the name
                  "seconds": 41.5,                          optional
                  "status": "done"}]}                       waiting | running | done | failed; default: by its summary
@@ -96,6 +97,7 @@ class StageContent:
     status: str
     seconds: float | None
     run: RunContent
+    about: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,7 @@ def read_stage(folder: Path, entry: Object) -> StageContent:
         status=status if status in STATUSES else status_of(run),
         seconds=number(entry, "seconds") or seconds_of(run),
         run=run,
+        about=string(entry, "about"),
     )
 
 

@@ -68,6 +68,13 @@ def interval(values: Object, key: str) -> tuple[float, float] | None:
     return ends[0], ends[1]
 
 
+def numbers(values: Object, key: str) -> tuple[float, ...]:
+    """The list of finite numbers under a key; empty if it holds anything else."""
+    found = [number({"item": item}, "item") for item in items(values, key)]
+    known = tuple(item for item in found if item is not None)
+    return known if len(known) == len(found) else ()
+
+
 def flat(values: Object, lead: str = "") -> dict[str, object]:
     """Flatten nested objects, joining keys with dots: {"a": {"b": 1}} -> {"a.b": 1}."""
     joined: dict[str, object] = {}

@@ -89,6 +89,10 @@ DICTIONARY: tuple[tuple[str, str], ...] = (
 )
 
 
+SHOWN = ("rows", "columns", "curves")
+"""Entries of a summary that are shown as a table or a figure."""
+
+
 @dataclass(frozen=True)
 class RaterRow:
     """A row of the rater table, as text; `drawing` shows the reliability."""
@@ -98,6 +102,7 @@ class RaterRow:
     reliability: str
     drawing: str
     left: str
+    truth: str
     flags: tuple[str, ...]
 
 
@@ -159,7 +164,7 @@ def section_of(stage: StageContent, index: int) -> Section:
         state=stage.status,
         status=status(stage),
         time=duration(stage.seconds) if stage.seconds is not None else "",
-        story=STORIES.get(stage.kind, ""),
+        story=stage.about or STORIES.get(stage.kind, ""),
         facts=tuple(FACTS.get(stage.kind, steps)(run)),
         figures=charts or more,
         more=more if charts else (),
@@ -170,7 +175,7 @@ def section_of(stage: StageContent, index: int) -> Section:
         shown=f"{sum(len(group.pairs) for group in groups)} of {len(run.answers)}",
         strands=answers.side_by_side(run) if stage.kind == "sample" else answers.changes(run),
         settings=listed(settings_of(run)),
-        summary=listed(flat({key: run.summary[key] for key in run.summary if key not in ("rows", "columns")})),
+        summary=listed(flat({key: value for key, value in run.summary.items() if key not in SHOWN})),
         origin=listed(origin_of(run)),
         troubles=run.troubles,
         model_faults=run.mismatches,
@@ -212,7 +217,7 @@ def raters(judgements: Object) -> tuple[RaterRow, ...]:
 
 def rater(row: Object) -> RaterRow:
     """A row of the rater table."""
-    value, votes, left = (number(row, key) for key in ("reliability", "votes", "left_rate"))
+    value, votes, left, truth = (number(row, key) for key in ("reliability", "votes", "left_rate", "truth"))
     ends = interval(row, "interval")
     name = string(row, "name", "unnamed")
     low, high = ends or (None, None)
@@ -223,6 +228,7 @@ def rater(row: Object) -> RaterRow:
         reliability="" if value is None else percent(value) + (f" ({between(*ends)})" if ends else ""),
         drawing="" if value is None else interval_strip(estimate, 0.0, 1.0, rule=0.5),
         left="" if left is None else percent(left),
+        truth="" if truth is None else percent(truth),
         flags=tuple(flag(value) for value in items(row, "flags")),
     )
 

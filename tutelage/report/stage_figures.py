@@ -16,7 +16,7 @@ from tutelage.report.diagnoses import accuracy_of, broken, closing, column, fini
 from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, Svg, ValueBar, draw
 from tutelage.report.figures.plots import bin_width, fit, histogram, scatter
 from tutelage.report.folders import RunContent, read
-from tutelage.report.json_files import number, string
+from tutelage.report.json_files import number, numbers, section, string
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Curve, Panel, further
 from tutelage.report.reliability_diagram import bins, reliability
 from tutelage.stats.text import word_counts
@@ -246,6 +246,26 @@ def gain_figure(run: RunContent) -> RunFigure | None:
     )
 
 
+def curves_figure(run: RunContent) -> RunFigure | None:
+    """The curves over the steps under `curves` in a summary: their mean, and the range from the lowest to the
+    highest."""
+    curves = section(run.summary, "curves")
+    series = []
+    for colour, name in enumerate(curves):
+        mean, low, high = (numbers(section(curves, name), key) for key in ("mean", "low", "high"))
+        if len(mean) > 1 and len(mean) == len(low) == len(high):
+            steps = tuple(float(step) for step in range(1, len(mean) + 1))
+            series.append(Series(steps, mean, name, low=low, high=high, colour=colour))
+    if not series:
+        return None
+    title = "Solved over the steps"
+    return RunFigure(
+        title=title,
+        drawing=draw(Chart(title, tuple(series), Axis("step", whole=True), Axis(percent=True, low=0.0, high=1.0))),
+        unit="share of the episodes of a step, mean and range of the seeds",
+    )
+
+
 def trust_figure(run: RunContent) -> RunFigure | None:
     """The change in gold over the change in score, one point per prompt."""
     points = [
@@ -277,6 +297,7 @@ FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
         "reward": (*REWARD, calibration_figure, accuracy_figure),
         "improve": (*IMPROVE[:2], path_figure, *IMPROVE[2:], length_score_figure),
         "distill": (*DISTILL, length_figure),
+        "compare": (curves_figure,),
         "evaluate": (gain_figure, trust_figure),
     }
 )

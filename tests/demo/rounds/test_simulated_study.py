@@ -9,6 +9,7 @@ import pytest
 from tutelage.data.records import Comparison, CompletionRecord, Message, Prompt
 from tutelage.demo.rounds import simulated_study as judging
 from tutelage.demo.rounds.simulated_study import JudgedQuestions, Judging, hold_study, remembered
+from tutelage.people import list_votes, open_store, open_study
 from tutelage.people.simulated_raters import panel
 
 FILES = ("preferences.jsonl", "test_votes.jsonl", "judgements.json", "summary.json")
@@ -85,3 +86,16 @@ def test_labels_are_compared_with_the_utility(tmp_path: Path) -> None:
     assert 0 < sum(row["n"] for row in rows) <= 36
     assert all(row["low"] <= row["predicted"] <= row["high"] for row in rows)
     assert all(row["observed"] == 1 for row in rows)
+
+
+def test_the_truth_about_a_rater_is_the_share_of_its_votes_for_the_better_response(tmp_path: Path) -> None:
+    told = json.loads(hold(tmp_path, 3)["judgements.json"])
+    store = open_store(tmp_path / "study.sqlite")
+    votes = [vote for vote in list_votes(store, open_study(store, judging.STUDY).id) if vote.verdict in ("a", "b")]
+    store.close()
+    for row in told["raters"]:
+        right = [
+            vote.verdict == "a" for vote in votes if vote.rater == row["name"]
+        ]  # a is the better one of every pair
+        assert row["truth"] == pytest.approx(sum(right) / len(right)), row["name"]
+        assert row["votes"] == len(right)

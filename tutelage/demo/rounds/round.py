@@ -44,12 +44,14 @@ WAITING = "waiting"
 @dataclass(frozen=True)
 class Stage:
     """Stage of a round, written into the folder of its name. `settings` (dataclasses) determine it; `run` executes
-    or resumes it."""
+    or resumes it. `kind` and `about` are those of the report, by default by the name and by the kind."""
 
     name: str
     title: str
     settings: tuple[object, ...]
     run: Callable[[], object]
+    kind: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder:
     return {
         "name": stage.name,
         "title": stage.title,
+        **{key: text for key, text in (("kind", stage.kind), ("about", stage.about)) if text},
         "folder": stage.name,
         "fingerprint": fingerprint,
         "seconds": known["seconds"] if known else 0.0,

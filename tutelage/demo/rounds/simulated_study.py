@@ -182,6 +182,18 @@ def _describe_rater(name: str, votes: Sequence[Vote], labels: Labels) -> dict[st
     }
 
 
+def right_shares(votes: Sequence[Vote], questions: Mapping[str, Question], utility: Utility) -> dict[str, float]:
+    """Share of each rater's decisive votes that are for the response of higher utility; ties count half."""
+    counted: dict[str, list[float]] = {}
+    for vote in votes:
+        if vote.verdict in SIDES:
+            prompt = questions[vote.item].messages[-1].content
+            first, second = utility([prompt, prompt], list(questions[vote.item].texts[:2]))
+            for_first = (float(np.sign(first - second)) + 1) / 2
+            counted.setdefault(vote.rater, []).append(for_first if vote.verdict == "a" else 1 - for_first)
+    return {name: sum(own) / len(own) for name, own in counted.items()}
+
+
 def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[Preference]:
     """Every decisive vote as a preference, for measuring a reward model's accuracy."""
     found = []
@@ -281,6 +293,8 @@ def hold_study(
     known = {question.key: question for question in list_questions(store, study.id)}
     decided = aggregate(votes, {})
     summary = describe_votes(votes, decided) | describe_labels(decided, known, utility)
+    right = right_shares(votes, known, utility)
+    summary["raters"] = [rater | {"truth": right.get(rater["name"])} for rater in summary["raters"]]
     write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
     tested = {prompt.messages for prompt in questions.prompts if prompt.id in aside}
     labels = preferences(store, study.id, Selection(kinds=("simulated",)))
