@@ -1,6 +1,7 @@
 """Files and settings for commands on tiny folders."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from tutelage.base import config
@@ -125,5 +126,7 @@ def rate(folder):
     for name in ("Anna", "Bert"):
         rater = add_rater(store, study.id, name).id
         while (question := next_assignment(store, rater)) is not None:
-            submit(store, question.id, Answer("left", 2, key=f"{name}/{question.id}"))
+            single, strength = len(question.texts) == 1, min(2, study.presentation.scale)
+            answer = Answer("good") if single else Answer("left", strength)
+            submit(store, question.id, replace(answer, key=f"{name}/{question.id}"))
     store.close()

@@ -26,8 +26,15 @@ from .test_accessibility import faults
 Visit = Callable[..., Page]
 TURNS = 13
 ASKED = {"likert": Presentation(scale=5, criteria=("helpful",)), "checklist": Presentation(scale=2)}
-VERDICTS = {"pair": "7", "ranking": "1 2", "likert": "4 4", "checklist": "1 2", "steps": "0"}
-CHOICES = {"pair": "right", "ranking": "ranked", "likert": "rated", "checklist": "judged", "steps": "judged"}
+VERDICTS = {"pair": "7", "ranking": "1 2", "likert": "4 4", "checklist": "1 2", "steps": "0", "thumbs": "7"}
+CHOICES = {
+    "pair": "right",
+    "ranking": "ranked",
+    "likert": "rated",
+    "checklist": "judged",
+    "steps": "judged",
+    "thumbs": "right",
+}
 
 
 def dialogue(site: Site, kind: str, turns: int = TURNS) -> Study:

@@ -23,6 +23,7 @@ The modules, in the order in which an answer passes through them:
     kinds/          kinds of questions: pairs, rankings, ratings; each defines its answers and the pairs they imply
     live_conversation  next_step, say, keep_answer: conversations whose turns are judged as pairs
     chat_models     models of live conversations, by name
+    user_feedback   completions of a served model, and what its users say of them, as questions
     answers         answers in displayed and canonical form, with corrections and marked spans
     submission      submit: idempotent, with revisions
     selection       selection of votes that count, and the fate of every judgement

@@ -96,6 +96,8 @@ class Answer:
     spans: tuple[Span, ...] = ()
 
 
+GOOD, BAD = "good", "bad"
+"""Choices about a single response as a whole."""
 DECISIONS: Mapping[str, bool | None] = {"met": True, "unmet": False, "unsure": None}
 """Verdicts on a criterion of a rubric, as in `data.rubrics`."""
 _VERDICTS = "verdicts"

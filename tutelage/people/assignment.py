@@ -39,7 +39,7 @@ from tutelage.people.store.raters import DECIDING, Rater, count_asked, load_rate
 from tutelage.people.store.studies import SHUFFLES, Study, load_study
 
 ChosenBy: TypeAlias = Literal[
-    "training", "gold", "repeat", "finish", "random", "priority", "owner", "reviewer", "judge", "live"
+    "training", "gold", "repeat", "finish", "random", "priority", "owner", "reviewer", "judge", "live", "use"
 ]
 
 MOST_HELD = 5
@@ -114,7 +114,14 @@ def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
 
 
 def reserve_turn(
-    store: Store, connection: Connection, study: Study, rater: Rater, item_id: int, order: tuple[int, ...]
+    store: Store,
+    connection: Connection,
+    study: Study,
+    rater: Rater,
+    item_id: int,
+    order: tuple[int, ...],
+    *,
+    chosen_by: ChosenBy = "live",
 ) -> Assignment:
     """Reserve the item of a turn for the rater of the conversation, whose row the transaction has locked. `order` is
     the display order. An expired reservation is renewed."""
@@ -122,7 +129,7 @@ def reserve_turn(
     if previous is not None:
         assignments.renew(connection, [previous], _lease_end(store, study))
         return load_assignment(connection, previous)
-    return _reserve(store, connection, study, rater, _Choice(lock_item(connection, item_id), "live", order))
+    return _reserve(store, connection, study, rater, _Choice(lock_item(connection, item_id), chosen_by, order))
 
 
 def renew(store: Store, rater_id: int) -> int:

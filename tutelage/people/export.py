@@ -3,7 +3,8 @@
     preferences.jsonl   TRL's explicit-prompt preference columns, with p_chosen, weight, margin and its origin
     steps.jsonl         where steps are judged: TRL's stepwise columns prompt, completions, labels, with the probability
                         that a step is right as its label, null for one without, and a step that is messages as a list
-    unpaired.jsonl      responses of pairs judged as both bad: TRL's prompt, completion, label
+    unpaired.jsonl      responses of pairs judged as both bad, and single responses judged good or bad: TRL's prompt,
+                        completion, label
     demonstrations.jsonl  corrections written by raters, and the better responses of live conversations: TRL's prompt,
                         completion, and a weight
     corrections.jsonl   corrections as preferences over their originals
@@ -155,7 +156,7 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
     agreed = list(zip(listed, consents, strict=True))
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
-        "unpaired.jsonl": bad_rows(labelled.bad),
+        "unpaired.jsonl": chain(bad_rows(labelled.bad), rated_rows(labelled, study.name)),
         "votes.jsonl": (vote_row(vote) | consent_row(each) for vote, each in agreed),
         "items.jsonl": map(item_row, questions),
         "raters.jsonl": (
@@ -264,6 +265,19 @@ def bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
                 | _traces(completion=completion)
                 | {"item_id": question.key, "completion_id": completion.id, "model": completion.sampler}
             )
+
+
+def rated_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:
+    """Single responses judged good or bad, with the probability that they are good, as lines of unpaired.jsonl."""
+    for row in labelled.rated:
+        (completion,) = row.question.completions
+        origin = {"p_good": row.label.p_first, "votes": dict(row.label.counts), "item_id": row.question.key}
+        yield (
+            to_row(row.answer)
+            | origin
+            | {"completion_id": completion.id, "model": completion.sampler}
+            | _place(row.question, study)
+        )
 
 
 def demonstration_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:

@@ -58,7 +58,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
         "rows": {
             "preferences": len(labelled.rows),
             "by_split": dict(Counter(str(row.question.prompt.split) for row in labelled.rows)),
-            "unpaired": sum(len(question.texts) for question in labelled.bad),
+            "unpaired": sum(len(question.texts) for question in labelled.bad) + len(labelled.rated),
             "demonstrations": len(labelled.corrections),
             "corrections": sum(len(each.pairs) for each in labelled.corrections),
             "spans": sum(len(vote.spans) for vote in marking(labelled, selection)),

@@ -101,6 +101,7 @@ def redact_study(
         votes=votes,
         rows=tuple(_row(row, after[row.question.key]) for row in labelled.rows),
         bad=tuple(after[question.key] for question in labelled.bad),
+        rated=tuple(replace(row, question=after[row.question.key]) for row in labelled.rated),
         corrections=tuple(
             replace(
                 each,

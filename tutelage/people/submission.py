@@ -48,19 +48,26 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
         Unavailable: the database cannot be written at the moment; nothing was saved, send the same answer again.
     """
     with store.write() as connection:
-        locked = _lock(connection, assignment_id, rater_id)
-        same, before = judgements.find_judgements(connection, locked.lease.study_id, answer.key, assignment_id)
-        if same is not None:
-            if same.assignment_id != assignment_id:
-                raise TutelageError(
-                    f"The idempotency key {same.key} was used for another question; every answer needs its own."
-                )
-            return Receipt(same.id, assignment_id, same.revision, same.extra, True)
-        lease = locked.lease
-        lease.kind.check(answer, lease.screen)
-        check_envelope(answer)
-        _check_corrected(connection, lease, answer)
-        return _write(connection, locked, before, answer, store.now())
+        return submit_within(connection, assignment_id, answer, store.now(), rater_id=rater_id)
+
+
+def submit_within(
+    connection: Connection, assignment_id: int, answer: Answer, now: int, *, rater_id: int | None = None
+) -> Receipt:
+    """`submit` within a transaction."""
+    locked = _lock(connection, assignment_id, rater_id)
+    same, before = judgements.find_judgements(connection, locked.lease.study_id, answer.key, assignment_id)
+    if same is not None:
+        if same.assignment_id != assignment_id:
+            raise TutelageError(
+                f"The idempotency key {same.key} was used for another question; every answer needs its own."
+            )
+        return Receipt(same.id, assignment_id, same.revision, same.extra, True)
+    lease = locked.lease
+    lease.kind.check(answer, lease.screen)
+    check_envelope(answer)
+    _check_corrected(connection, lease, answer)
+    return _write(connection, locked, before, answer, now)
 
 
 def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _Locks:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
+from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows, UnpairedAnswer
 from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, known_answers, pair_name, pair_votes
 from tutelage.people.correction_data import CorrectedAnswer, corrected_answers, correction_fates
 from tutelage.people.images import turn_with_parts, with_parts
@@ -53,10 +53,24 @@ class StepRow:
 
 
 @dataclass(frozen=True)
+class RatedRow:
+    """A single response with the label of the whole: P(good)."""
+
+    question: Question
+    label: Label
+
+    @property
+    def answer(self) -> UnpairedAnswer:
+        """The response as good or bad, whichever is more probable."""
+        (turn,) = self.question.turns
+        return UnpairedAnswer(with_parts(self.question.messages), turn_with_parts(turn), self.label.p_first >= 0.5)
+
+
+@dataclass(frozen=True)
 class LabelledStudy:
-    """A study as of a snapshot, with labels and training rows, `steps` where steps are judged. `bad` are the questions
-    whose pair the majority judged as both bad; `fates` and `correction_fates` count judgements and corrections by
-    fate."""
+    """A study as of a snapshot, with labels and training rows, `steps` where steps are judged, `rated` where single
+    responses are. `bad` are the questions whose pair the majority judged as both bad; `fates` and `correction_fates`
+    count judgements and corrections by fate."""
 
     rows: tuple[Row, ...]
     steps: tuple[StepRow, ...]
@@ -67,6 +81,7 @@ class LabelledStudy:
     snapshot: Snapshot
     corrections: tuple[CorrectedAnswer, ...]
     correction_fates: Mapping[str, int]
+    rated: tuple[RatedRow, ...] = ()
 
 
 def preferences(
@@ -123,6 +138,7 @@ def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot 
         at,
         corrected_answers(votes, fates, questions, labels.accuracy),
         correction_fates(votes, fates, labels.accuracy),
+        tuple(_rated_rows(used, questions, settled)),
     )
 
 
@@ -200,12 +216,21 @@ def _step_rows(
 ) -> Iterator[StepRow]:
     by_item: dict[str, dict[int, Label]] = {}
     for label in labels:
-        if label.step is not None:
+        if label.step is not None and questions[label.item].completions[0].steps:
             p_right = label.p_first if _kind(label, settled) == "decided" else 0.5
             by_item.setdefault(label.item, {})[label.step] = replace(label, p_first=p_right)
     for item, of_item in by_item.items():
         question = questions[item]
         yield StepRow(question, tuple(map(of_item.get, range(len(question.completions[0].steps)))))
+
+
+def _rated_rows(
+    labels: Sequence[Label], questions: Mapping[str, Question], settled: Mapping[str, str]
+) -> Iterator[RatedRow]:
+    for label in labels:
+        question = questions[label.item]
+        if label.step is not None and not question.completions[0].steps and _kind(label, settled) == "decided":
+            yield RatedRow(question, label)
 
 
 T = TypeVar("T", Preference, Demonstration)

@@ -10,10 +10,11 @@ from tutelage.people.kinds.likert import LIKERT
 from tutelage.people.kinds.pair import PAIR
 from tutelage.people.kinds.ranking import RANKING
 from tutelage.people.kinds.steps import STEPS
+from tutelage.people.kinds.thumbs import THUMBS
 from tutelage.people.validation import find_named
 
 DEFAULT: Kind = PAIR
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT, STEPS, CHECKLIST)}
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT, STEPS, CHECKLIST, THUMBS)}
 
 
 def find_kind(name: str) -> Kind:

@@ -28,6 +28,7 @@ class KindTraits:
     steps: whether the only response is judged step by step; its verdict is the number of the first wrong step, 0 for
     none.
     rubrics: whether every prompt needs a rubric (`data.rubrics`), whose criteria are asked about.
+    single: whether a question may also be about one response as a whole, which is good or bad.
     """
 
     does: str
@@ -42,6 +43,7 @@ class KindTraits:
     sides: bool = False
     steps: bool = False
     rubrics: bool = False
+    single: bool = False
 
     @property
     def scale(self) -> int:
@@ -71,7 +73,7 @@ MOST_STEPS = 500
 class PairVerdict(NamedTuple):
     """A verdict on two responses (canonical indices): `a` (the first is better), `b`, `tie` or `both_bad`, with
     strength 0 to 3. A verdict on a step of the only response has the step as both indices: `a` (right), `b` (wrong) or
-    `tie` (neutral)."""
+    `tie` (neutral); one on the only response as a whole has 0: `a` (good) or `b` (bad)."""
 
     first: int
     second: int

@@ -131,7 +131,7 @@ def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
     rows: list[tuple[int, int, int, int, int]] = []
     for place, number in enumerate(ballots.id.tolist()):
         vote = votes.get(number)
-        if vote is None or not vote.content:
+        if vote is None:
             continue
         for pair in vote.pairs:
             item = (int(ballots.item[place]) * _SPAN + pair.first) * _SPAN + pair.second

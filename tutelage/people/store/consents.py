@@ -31,6 +31,16 @@ _PURPOSE_LIVE = Sentence(
     "The answers train and measure language models. What you write to the models, and a better response that you write,"
     " become text that they learn from. Your name is not part of the training data."
 )
+_KEPT_USE = Sentence(
+    "Your conversations, as you and the model write them, and what you say of its answers: write nothing about "
+    "yourself or others that should stay private."
+)
+_TEXTS_USE = Sentence("The answers are written by a language model and may be wrong or unpleasant.")
+_PURPOSE_USE = Sentence(
+    "People judge the answers too, and language models learn from them and from what you write. You are known by a "
+    "number, not by a name."
+)
+_FREEDOM_USE = Sentence("You can agree or not, change your mind at any time, and have deleted what is kept about you.")
 _FREEDOM = Sentence(
     "Stop whenever you like. You can change an answer as long as you take part. Some questions have a known answer, "
     "and some come twice: that tells how sure answers are, not how good you are."
@@ -66,8 +76,15 @@ class Agreements:
         return None if agreement is None else agreement.number
 
 
-def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
-    """Headings of the standard text with their sentences; `live` if raters chat with models."""
+def standard_points(*, live: bool, use: bool = False) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
+    """Headings of the standard text with their sentences; `live` if raters chat with models, `use` for users of a
+    served model."""
+    if use:
+        return (
+            (Sentence("What is kept."), (_KEPT_USE, _TEXTS_USE)),
+            (Sentence("What it is for."), (_PURPOSE_USE,)),
+            (Sentence("You are free."), (_FREEDOM_USE,)),
+        )
     return (
         (Sentence("What is kept."), (_KEPT_LIVE if live else _KEPT, _TEXTS)),
         (Sentence("What it is for."), (_PURPOSE_LIVE if live else _PURPOSE,)),
@@ -75,11 +92,12 @@ def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]
     )
 
 
-def shown_text(consent: Consent, *, live: bool, language: str = ENGLISH) -> str:
-    """The text as shown to raters, in Markdown: the study's own text, in its only language, or the standard text."""
+def shown_text(consent: Consent, *, live: bool, use: bool = False, language: str = ENGLISH) -> str:
+    """The text as shown to raters, or to users of a served model (`use`), in Markdown: the study's own text, in its
+    only language, or the standard text."""
     if consent.text:
         return consent.text
-    points = standard_points(live=live)
+    points = standard_points(live=live, use=use)
     return "".join(
         f"- **{say(heading, language)}** {' '.join(say(each, language) for each in sentences)}\n"
         for heading, sentences in points
@@ -93,9 +111,9 @@ def is_standard(text: str) -> bool:
 
 
 def _standard_texts() -> Iterator[str]:
-    for live in (False, True):
+    for live, use in ((False, False), (True, False), (True, True)):
         for code in LANGUAGES:
-            yield shown_text(Consent(), live=live, language=code)
+            yield shown_text(Consent(), live=live, use=use, language=code)
 
 
 def text_hash(text: str) -> str:
@@ -103,10 +121,11 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def agree(store: Store, rater_id: int, language: str, *, live: bool) -> None:
-    """Record that the rater agrees to the current text in this language; the text is stored as shown."""
+def agree(store: Store, rater_id: int, language: str, *, live: bool, use: bool = False) -> None:
+    """Record that the rater, or user of a served model, agrees to the current text in this language; the text is stored
+    as shown."""
     study_id = get_rater(store, rater_id).study_id
-    text = shown_text(present_consent(store, study_id), live=live, language=language)
+    text = shown_text(present_consent(store, study_id), live=live, use=use, language=language)
     keep_texts(store, study_id, [text])
     consent(store, rater_id, language=language, sha256=text_hash(text))
 

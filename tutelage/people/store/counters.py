@@ -141,7 +141,7 @@ def tally(judgement: CountedJudgement, about: ItemFacts) -> dict[str, int]:
     if about.pool == "training":
         return {}
     counts = {"skipped" if judgement.verdict == "skip" else "answered": 1, "flagged": int(judgement.flagged)}
-    if judgement.verdict in ("a", "b"):
+    if judgement.verdict in ("a", "b") and len(about.lengths) > 1:
         chosen = "ab".index(judgement.verdict)
         counts["left_chosen" if judgement.order[0] == chosen else "right_chosen"] = 1
         counts["longer_chosen"] = int(about.lengths[chosen] > about.lengths[1 - chosen])

@@ -80,6 +80,13 @@ def first_verdict(connection: Connection, item_id: int, rater_id: int) -> str | 
     return connection.scalar(_FIRST_VERDICT, {"item": item_id, "rater": rater_id})
 
 
+def displayed_answer(connection: Connection, judgement_id: int) -> tuple[str, int]:
+    """The choice of a judgement as displayed, and its strength."""
+    query = sa.select(_judgements.c.displayed).where(_judgements.c.id == judgement_id)
+    record = json.loads(connection.scalar(query) or "{}")
+    return record["choice"], record["strength"]
+
+
 def training_record(connection: Connection, rater_id: int) -> tuple[int, int]:
     """Numbers of training questions that the rater has answered, and answered correctly."""
     rows = connection.execute(_TRAINING, {"rater": rater_id}).all()

@@ -3,7 +3,8 @@
 Erased everywhere in the study: the name, the platform's identifiers, reasons, notes, better responses written by the
 rater, browser types, sessions and personal links, and the free text about the rater in the audit trail. Votes and
 marked words are kept under a pseudonym or erased too, according to the consent text that the rater agreed to, as are
-live conversations, which the votes refer to. The audit trail records that a rater was erased, but not who.
+live conversations, which the votes refer to; those of users of a served model are always erased. The audit trail
+records that a rater was erased, but not who.
 
 Afterwards the file is vacuumed, because a database keeps deleted data until it reuses the space. The same data is
 erased in the database's backups, or the backups are deleted on request. Damaged or outdated backups, copies beside the
@@ -38,8 +39,9 @@ from tutelage.people.store.backup import (
     mark_of,
     rewrite_file,
 )
+from tutelage.people.store.completions import USE, drop_texts, erase_completions
 from tutelage.people.store.consents import load_consent, raters_due
-from tutelage.people.store.engine import Connection, Store, insert_row, record_event
+from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.raters import Rater, free_name, lock_rater
 from tutelage.people.store.turns import erase_conversations
@@ -51,6 +53,7 @@ _erasures = schema.erasure
 _notices, _events, _exports = schema.notice, schema.event, schema.export
 _WITH_WORDS = (
     "rater", "judgement", "notice", "event", "visit", "session", "invite", "export", "prompt", "response",
+    "completion",
 )  # fmt: skip
 _FREE_TEXT = ("why", "reason", "note")
 _STANDS_IN = "forgotten rater"
@@ -90,7 +93,7 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         if rater.forgotten is not None:
             raise TutelageError(Sentence("“%(name)s” was forgotten already.", name=rater.name))
         now = store.now()
-        erased = load_consent(connection, rater.study_id, rater.agreed).votes == "erase"
+        erased = _erases_votes(connection, rater)
         plain = f"forgotten {rater.id}"
         name = free_name(connection, rater.study_id, chain([plain], (f"{plain}-{n}" for n in count(1))))
         mark = mark_of(connection, rater)
@@ -103,6 +106,13 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         insert_row(connection, _erasures, row | {"exports": exports, "created": now})
     (finished,) = finish_forgetting(store, rater.study_id, only=rater_id)
     return finished
+
+
+def _erases_votes(connection: Connection, rater: Rater) -> bool:
+    """Whether the rater's votes and conversations are erased: as agreed, and always those of a user of a served model,
+    whose texts they are."""
+    agreed = load_consent(connection, rater.study_id, rater.agreed)
+    return agreed.votes == "erase" or rater.detail.get("origin") == USE
 
 
 def finish_forgetting(store: Store, study_id: int, *, only: int | None = None) -> tuple[Forgotten, ...]:
@@ -148,6 +158,7 @@ def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int
     _rewrite_trail(connection, rater, name, erased=erased)
     if erased:
         erase_conversations(connection, rater.id, now)
+    erase_completions(connection, rater.id)
     exports = _rewrite_exports(connection, rater)
     _release(connection, rater, now, erased=erased)
     _rename(connection, rater, name, now, erased=erased)
@@ -287,10 +298,11 @@ def forget_due(store: Store, study_id: int, *, actor: str = "retention") -> tupl
 
 
 class Retention:
-    """Background thread that completes erasures and erases raters who are due, at the start and every hour."""
+    """Background thread that completes erasures and erases raters who are due, at the start and every hour; with
+    `completion_days`, it also deletes completions of a served model from before that many days."""
 
-    def __init__(self, store: Store, study_id: int) -> None:
-        self._store, self._study = store, study_id
+    def __init__(self, store: Store, study_id: int, *, completion_days: float | None = None) -> None:
+        self._store, self._study, self._days = store, study_id, completion_days
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -305,6 +317,8 @@ class Retention:
         """Run once."""
         try:
             begun = finish_forgetting(self._store, self._study)
+            if self._days is not None:
+                drop_texts(self._store, self._study, self._store.now() - round(self._days * DAY_MS))
             for each in (*begun, *forget_due(self._store, self._study)):
                 _log.warning("%s was forgotten; backups that hold the rater: %s", each.name, each.backups or "none")
         except TutelageError as error:  # the database is busy: retried at the next run

@@ -222,13 +222,17 @@ def end_conversation(connection: Connection, conversation_id: int, now: int) -> 
 def erase_conversations(connection: Connection, rater_id: int, now: int) -> None:
     """Erase the rater's conversations, including the models' responses, and exclude their items."""
     mine = sa.select(_conversations.c.id).where(_conversations.c.rater_id == rater_id)
-    prompts = sa.select(_turns.c.prompt_id).where(_turns.c.conversation_id.in_(mine))
+    erase_prompts(connection, sa.select(_turns.c.prompt_id).where(_turns.c.conversation_id.in_(mine)))
+    connection.execute(_conversations.update().where(_conversations.c.rater_id == rater_id).values(ended=now))
+
+
+def erase_prompts(connection: Connection, prompts: sa.Select) -> None:
+    """Erase the texts of prompts, given by id, and of the responses to them, and exclude their items."""
     empty = messages_to_text((Message("user", ERASED),))
     connection.execute(schema.prompt.update().where(schema.prompt.c.id.in_(prompts)).values(messages=empty))
     connection.execute(_responses.update().where(_responses.c.prompt_id.in_(prompts)).values(text=ERASED))
     items = schema.item.update().where(schema.item.c.prompt_id.in_(prompts))
     connection.execute(items.values(excluded=ERASED, room=0))
-    connection.execute(_conversations.update().where(_conversations.c.rater_id == rater_id).values(ended=now))
 
 
 def _set(connection: Connection, turn: Turn, values: Mapping[str, object]) -> None:

@@ -67,6 +67,7 @@ CODES: Mapping[str, Sentence] = {
     "train": Sentence("for training"),
     "training": Sentence("practice"),
     "unreliable": Sentence("unreliable"),
+    "use": Sentence("feedback from use"),
 }
 """Readable names of the codes in the tables: states, roles, kinds of raters and items, reasons for assignments."""
 _AGO: tuple[tuple[int, Callable[[int], Sentence]], ...] = (

@@ -7,9 +7,11 @@ Denormalised columns are listed in the module of their table and updated in the 
 
 from tutelage.people.store.schema.item_tables import (
     FRESH,
+    KEPT,
     OPEN,
     STARTED,
     VERDICTS,
+    completion,
     conversation,
     image,
     item,
@@ -36,8 +38,9 @@ from tutelage.people.store.schema.study_tables import (
 )
 
 __all__ = [
-    "FRESH", "LEASED", "NOTICES", "OPEN", "STARTED", "TALLIES", "VERDICTS", "WAITING", "alarm", "api_request",
-    "assignment", "consent", "consent_text", "conversation", "delivery", "erasure", "event", "export", "image",
-    "invite", "item", "item_response", "judgement", "live", "metadata", "notice", "prompt", "rater", "recruitment",
-    "response", "revision", "session", "started", "study", "study_version", "token", "turn", "visit", "webhook",
+    "FRESH", "KEPT", "LEASED", "NOTICES", "OPEN", "STARTED", "TALLIES", "VERDICTS", "WAITING", "alarm", "api_request",
+    "assignment", "completion", "consent", "consent_text", "conversation", "delivery", "erasure", "event", "export",
+    "image", "invite", "item", "item_response", "judgement", "live", "metadata", "notice", "prompt", "rater",
+    "recruitment", "response", "revision", "session", "started", "study", "study_version", "token", "turn", "visit",
+    "webhook",
 ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Tables of items: prompts, responses, their images, items, and live conversations with two models.
+"""Tables of items: prompts, responses, their images, items, live conversations with two models, and completions of a
+served model.
 
 Denormalised columns of an item: `answered`, `leased`, `skipped`, the votes by verdict, and `room` and `started`, which
 follow from them.
@@ -11,6 +12,9 @@ its `text` is then the whole to read.
 A study with a row in `live` lets raters chat with two models; the newest row is in force. Only the newest conversation
 of a rater may be open. A turn is a message of the rater, stored as soon as it is sent, as the last message of a
 `prompt`. Each model's reply is a `response` to it; once both are complete, the turn has an `item`.
+
+A `completion` was served to a user who agreed that it is kept. With the first feedback on it, it becomes a `response`.
+Its texts are NULL once they may no longer be kept; what a split test needs stays.
 """
 
 from sqlalchemy import (
@@ -173,3 +177,29 @@ turn = Table(
     UniqueConstraint("study_id", "idempotency_key"),
     sqlite_autoincrement=True,
 )
+
+completion = Table(
+    "completion",
+    metadata,
+    id_(),
+    of_study(),
+    Column("key", Text, nullable=False),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("messages", Text),
+    Column("text", Text),
+    Column("sampler", Text, nullable=False),
+    Column("finished", Integer, nullable=False),
+    *required(Text, "trial", "arm"),
+    Column("failed", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("outcome", Float),
+    Column("response_id", Key, ForeignKey("response.id")),
+    Column("created", BigInteger, nullable=False),
+    UniqueConstraint("study_id", "key"),
+    one_of("arm", "", "a", "b"),
+    sqlite_autoincrement=True,
+)
+Index("completion_of_rater", completion.c.rater_id)
+Index("completion_of_trial", completion.c.study_id, completion.c.trial, completion.c.id)
+KEPT = completion.c.text.is_not(None)
+partial("completion_kept", KEPT, completion.c.study_id, completion.c.created)

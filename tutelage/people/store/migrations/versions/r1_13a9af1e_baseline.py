@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "r1_788e7a7b"
+revision = "r1_13a9af1e"
 down_revision = None
 
 _KEY: sa.types.TypeEngine[int] = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -346,13 +346,9 @@ _table(
     _index("live_of_study", "study_id", "id"),
 )
 _table(
-    "conversation",
-    _key("study"),
-    _key("rater"),
-    *_bigints("created"),
-    *_bigints("ended", nullable=True),
+    "conversation", _key("study"), _key("rater"), *_bigints("created"), *_bigints("ended", nullable=True),
     _index("conversation_of_rater", "rater_id", "id"),
-)
+)  # fmt: skip
 _table(
     "turn",
     _key("study"),
@@ -369,6 +365,14 @@ _table(
     sa.UniqueConstraint("study_id", "idempotency_key"),
     sa.UniqueConstraint("conversation_id", "number"),
 )
+_table(
+    "completion", _key("study"), *_texts("key"), _key("rater"), *_texts("messages", "text", nullable=True),
+    *_texts("sampler"), *_integers("finished"), *_texts("trial", "arm"), *_integers("failed"), *_reals("seconds"),
+    *_reals("outcome", nullable=True), _key("response", nullable=True), *_bigints("created"),
+    _one_of("arm", "", "a", "b"), sa.UniqueConstraint("study_id", "key"), _index("completion_of_rater", "rater_id"),
+    _index("completion_of_trial", "study_id", "trial", "id"),
+    _index("completion_kept", "study_id", "created", where="text IS NOT NULL"),
+)  # fmt: skip
 _table(
     "event",
     _key("study", nullable=True),

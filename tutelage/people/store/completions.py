@@ -1,0 +1,193 @@
+"""Completions of a served model that their users may give feedback on, until they expire."""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.data.records import Messages
+from tutelage.people.store import schema
+from tutelage.people.store.additions import StoredResponse, messages_from_text, messages_to_text
+from tutelage.people.store.engine import Connection, Store, insert_row, record_event, value_of
+from tutelage.people.store.turns import erase_prompts
+
+USE = "use"
+"""Origin of items from feedback, and the reason for the assignment of such an item to its user."""
+WRITTEN = "(user)"
+"""Stands for the model of a response that a user wrote."""
+_rows, _responses, _raters, _items = schema.completion, schema.response, schema.rater, schema.item
+
+
+@dataclass(frozen=True)
+class ServedCompletion:
+    """A completion as served: its id, the conversation, the text (None if no model completed it), the model, whether it
+    ended by itself, and seconds until it was complete. In a split test, `arm` is the user's model (a: present, b:
+    candidate) and `trial` the candidate; `failed`: that model failed, and the text is of the other one."""
+
+    key: str
+    messages: Messages
+    text: str | None
+    sampler: str
+    finished: bool
+    seconds: float
+    trial: str = ""
+    arm: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class KeptCompletion:
+    """A completion in the study."""
+
+    id: int
+    key: str
+    rater_id: int
+    messages: Messages
+    text: str
+    sampler: str
+    finished: bool
+    created: int
+
+
+@dataclass(frozen=True)
+class ServedOutcome:
+    """A completion as a row of a split test: the user by pseudonym, the model, what the user said of it (None:
+    nothing), whether the model failed, seconds until it was complete, and the time in milliseconds."""
+
+    arm: str
+    user: str
+    outcome: float | None
+    failed: bool
+    seconds: float
+    time: int
+
+
+def insert_completion(connection: Connection, study_id: int, rater_id: int, served: ServedCompletion, now: int) -> None:
+    """Keep a completion of a user."""
+    row = {
+        "study_id": study_id, "rater_id": rater_id, "key": served.key, "text": served.text, "created": now,
+        "messages": messages_to_text(served.messages), "sampler": served.sampler, "finished": int(served.finished),
+        "trial": served.trial, "arm": served.arm, "failed": int(served.failed), "seconds": served.seconds,
+    }  # fmt: skip
+    insert_row(connection, _rows, row)
+
+
+_KEPT = sa.select(_rows).where(
+    _rows.c.study_id == sa.bindparam("study"), _rows.c.key == sa.bindparam("key"), schema.KEPT
+)
+
+
+def find_completion(connection: Connection, study_id: int, key: str) -> KeptCompletion | None:
+    """The completion with this id, locked until the transaction ends; None if there is none, or no longer."""
+    row = connection.execute(_KEPT.with_for_update(), {"study": study_id, "key": key}).mappings().one_or_none()
+    if row is None:
+        return None
+    return value_of(KeptCompletion, row, messages=messages_from_text(row["messages"]), finished=bool(row["finished"]))
+
+
+def become_response(connection: Connection, study_id: int, kept: KeptCompletion) -> int:
+    """The response of a completion, inserted if there is none yet; completions of one conversation share its prompt."""
+    known = connection.scalar(sa.select(_rows.c.response_id).where(_rows.c.id == kept.id))
+    if known is not None:
+        return int(known)
+    response = insert_text(connection, study_id, kept, kept.key, kept.text, sampler=kept.sampler)
+    connection.execute(_rows.update().where(_rows.c.id == kept.id).values(response_id=response))
+    return response
+
+
+def insert_text(
+    connection: Connection, study_id: int, kept: KeptCompletion, key: str, text: str, *, sampler: str
+) -> int:
+    """Insert a response to the conversation of a completion; returns its id."""
+    prompt = _prompt_of(connection, study_id, kept)
+    row = {"study_id": study_id, "prompt_id": prompt, "key": key, "text": text, "sampler": sampler, "sampling": ""}
+    return insert_row(connection, _responses, row | {"finished": int(kept.finished)})
+
+
+def _prompt_of(connection: Connection, study_id: int, kept: KeptCompletion) -> int:
+    """The prompt of the user's conversation, inserted if there is none yet."""
+    messages = messages_to_text(kept.messages)
+    same = (
+        sa.select(_responses.c.prompt_id)
+        .join(_rows, _rows.c.response_id == _responses.c.id)
+        .where(_rows.c.rater_id == kept.rater_id, _rows.c.messages == messages)
+        .limit(1)
+    )
+    found = connection.scalar(same)
+    if found is not None:
+        return int(found)
+    row = {"study_id": study_id, "key": f"use-{kept.key}", "messages": messages, "split": "train"}
+    return insert_row(connection, schema.prompt, row)
+
+
+def response_of(connection: Connection, response_id: int) -> StoredResponse:
+    """A response, for a new item."""
+    row = connection.execute(sa.select(_responses).where(_responses.c.id == response_id)).one()
+    return StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text), 0)
+
+
+def find_text(connection: Connection, study_id: int, key: str) -> tuple[int, str] | None:
+    """Id and text of the response with this key, or None."""
+    query = sa.select(_responses.c.id, _responses.c.text)
+    row = connection.execute(query.where(_responses.c.study_id == study_id, _responses.c.key == key)).one_or_none()
+    return None if row is None else (row.id, row.text)
+
+
+def item_of_key(connection: Connection, study_id: int, key: str) -> int | None:
+    """Id of the item with this key, or None."""
+    return connection.scalar(sa.select(_items.c.id).where(_items.c.study_id == study_id, _items.c.key == key))
+
+
+def replace_item(connection: Connection, study_id: int, key: str, *, actor: str, now: int) -> None:
+    """Exclude an item that its user has replaced by another."""
+    reason = "replaced by the user"
+    mine = sa.and_(_items.c.study_id == study_id, _items.c.key == key)
+    connection.execute(_items.update().where(mine).values(excluded=reason, room=0))
+    record_event(connection, study_id, now, actor, "exclude", key, scope="item", reason=reason)
+
+
+def set_outcome(connection: Connection, completion_id: int, outcome: float) -> None:
+    """Record what the user said of a completion."""
+    connection.execute(_rows.update().where(_rows.c.id == completion_id).values(outcome=outcome))
+
+
+def drop_texts(store: Store, study_id: int, before: int) -> int:
+    """Delete the completions from before this time: their ids are unknown from then on. What became a response stays,
+    and what a split test counts, without the texts. Returns their number."""
+    old = sa.and_(_rows.c.study_id == study_id, schema.KEPT, _rows.c.created < before)
+    with store.write() as connection:
+        said_nothing = sa.and_(old, _rows.c.response_id.is_(None), _rows.c.arm == "")
+        gone = connection.execute(_rows.delete().where(said_nothing)).rowcount
+        blank = connection.execute(_rows.update().where(old).values(messages=None, text=None)).rowcount
+    return int(gone + blank)
+
+
+def list_outcomes(store: Store, study_id: int, trial: str) -> tuple[ServedOutcome, ...]:
+    """The completions of a split test, oldest first."""
+    query = (
+        sa.select(_rows, _raters.c.name)
+        .join(_raters, _raters.c.id == _rows.c.rater_id)
+        .where(_rows.c.study_id == study_id, _rows.c.trial == trial, _rows.c.arm != "")
+        .order_by(_rows.c.id)
+    )
+    with store.read() as connection:
+        return tuple(
+            ServedOutcome(row.arm, row.name, row.outcome, bool(row.failed), row.seconds, row.created)
+            for row in connection.execute(query)
+        )
+
+
+def list_trials(store: Store, study_id: int) -> tuple[str, ...]:
+    """The candidates of split tests of a study."""
+    query = sa.select(_rows.c.trial).where(_rows.c.study_id == study_id, _rows.c.trial != "").distinct()
+    with store.read() as connection:
+        return tuple(sorted(connection.scalars(query)))
+
+
+def erase_completions(connection: Connection, rater_id: int) -> None:
+    """Erase the texts of the user's completions and of the questions that they became."""
+    mine = _rows.c.rater_id == rater_id
+    erase_prompts(
+        connection, sa.select(_responses.c.prompt_id).join(_rows, _rows.c.response_id == _responses.c.id).where(mine)
+    )
+    connection.execute(_rows.delete().where(mine, _rows.c.response_id.is_(None), _rows.c.arm == ""))
+    connection.execute(_rows.update().where(mine).values(messages=None, text=None))

@@ -1,0 +1,27 @@
+// One response, good or bad, or two, with a bar from A to B: what is about the other number is out of the way.
+
+import { bar } from "../bar.js";
+import { begin } from "../rate.js";
+import { gettext } from "../words.js";
+
+let places = 2; // responses on the screen
+
+begin({
+  ...bar,
+  missing: gettext("Choose a verdict first: one of the digits."),
+
+  card(article, letter, place, question) {
+    if (place > 0) return;
+    places = question.responses.length;
+    for (const part of document.querySelectorAll("[data-places]")) {
+      const hidden = Number(part.dataset.places) !== places;
+      part.hidden = hidden;
+      for (const input of part.querySelectorAll("input")) input.disabled = hidden;
+    }
+    const criteria = document.querySelector("#criteria");
+    if (criteria) criteria.hidden = places === 1;
+    document.querySelector("#responses").className = places === 1 ? "list" : "pair";
+  },
+
+  read: (form) => (places === 1 ? {} : bar.read(form)),
+});
