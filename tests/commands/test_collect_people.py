@@ -1,5 +1,6 @@
 """People of a study on the command line: recruiting and paying them, their languages, what they say of themselves."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -79,6 +80,45 @@ def test_consent_and_forgetting(study: str, capsys: pytest.CaptureFixture[str], 
     assert str(gone) not in told
     assert main(["collect", "forget", study, "--due"]) == 0
     assert "No rater is due" in capsys.readouterr().out
+
+
+def test_runs_that_learnt_from_a_forgotten_rater_are_listed(
+    study: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """From the study itself, from an export, and from another such run; not those of the time before, of other studies
+    or without either."""
+    runs = tmp_path / "runs"
+
+    def trained(name: str, record: dict[str, object] | None = None, **settings: object) -> None:
+        (runs / name).mkdir(parents=True)
+        (runs / name / "config.json").write_text(json.dumps({"settings": {"out": f"runs/{name}", **settings}}))
+        if record is not None:
+            (runs / name / "study.json").write_text(json.dumps(record))
+
+    with closing(open_store(tmp_path / "study.sqlite")) as store:
+        made = open_study(store)
+        for name in ("Anna", "Berta"):
+            rater = add_rater(store, made.id, name)
+            question = next_assignment(store, rater.id)
+            assert question is not None
+            submit(store, question.id, Answer("left", 1))
+        here = {"database": store.address, "study": made.name}
+    trained("before", here | {"snapshot": {"last_judgement": 1}})
+    trained("reward", here | {"snapshot": {"last_judgement": 2}})
+    trained("other study", {**here, "study": "another", "snapshot": {"last_judgement": 9}})
+    trained("ppo", model={"path": "path/to/model"}, reward=[f"{runs}/reward/model=0.5"])
+    trained("again", model={"path": f"{runs}/ppo/model"})
+    trained("unrelated", model={"path": "path/to/model"})
+    assert main(["collect", "export", study, "--out", str(tmp_path / "out")]) == 0
+    trained("exported", data=str(tmp_path / "out" / "preferences.jsonl"))
+    capsys.readouterr()
+    assert main(["collect", "forget", study, "Berta", "--runs", str(runs)]) == 0
+    told = capsys.readouterr().out
+    names = [line.split(" (through")[0].strip().rpartition("/")[2] for line in told.splitlines() if "(through" in line]
+    assert sorted(names) == ["again", "exported", "ppo", "reward"]
+    assert ": 4" in told
+    assert main(["collect", "forget", study, "Anna", "--runs", str(tmp_path / "nowhere")]) == 0
+    assert "nowhere" in capsys.readouterr().out
 
 
 def test_languages_and_personal_data_at_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ with; provenance of models, from the folders on this machine."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,13 +28,14 @@ from tutelage.people.training_data import (
     training_demonstrations,
     training_pairs,
 )
-from tutelage.report.json_files import read_object, section
+from tutelage.report.json_files import number, read_object, section
 from tutelage.stats.calibration import VoteCeiling, vote_ceiling
 from tutelage.stats.reward_quality import against_votes, by_strength
 from tutelage.stats.vote_codes import Votes
 
 RECORD = "study.json"
 """File in a run directory: the study, the moment, and the outcome of its votes."""
+LONGEST_PATH = 1024
 TRUSTED = 0.6
 """Minimum reliability of a rater whose single votes are compared with a reward model. In a small pool, a rater who
 guesses or votes for the worse response would make the ceiling meaningless."""
@@ -306,3 +307,62 @@ def _studied(rewards: list[str]) -> dict[str, object]:
             record = json.loads(file.read_text(encoding="utf-8"))
             return {"study": record["study"], "judgements_until": record["snapshot"]["last_judgement"]}
     return {}
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run that used a study: directly, from an export, or through a model of another run, which `through` names."""
+
+    path: Path
+    through: str
+
+
+def runs_trained_on(folder: Path, database: str, study: str, first: int) -> list[TrainedRun]:
+    """The runs below a folder that used the judgements of a study from number `first` on, and the runs that began with
+    their models or learnt from their rewards; each after those that it used."""
+    runs = {file.parent: read_object(file)[0] for file in sorted(folder.rglob("config.json"))}
+    found: dict[Path, str] = {}
+    for path, config in runs.items():
+        record = read_object(path / RECORD)[0]
+        if record.get("study") == study and record.get("database") == database:
+            used, why = record, f"study {study}"
+        else:
+            used, why = _export_of(config, study)
+        if (number(section(used, "snapshot"), "last_judgement") or 0) >= first:
+            found[path] = why
+    while True:
+        more = {path: _of_run(config, found) for path, config in runs.items() if path not in found}
+        more = {path: through for path, through in more.items() if through}
+        if not more:
+            return [TrainedRun(path, through) for path, through in found.items()]
+        found |= more
+
+
+def _export_of(config: Mapping[str, Any], study: str) -> tuple[Mapping[str, Any], str]:
+    """The manifest of an export of the study whose files a run used, and its folder; empty if there is none."""
+    for text in _texts(section(config, "settings")):
+        for folder in (Path(text), Path(text).parent):
+            manifest = read_object(folder / "manifest.json")[0] if len(text) < LONGEST_PATH else {}
+            if section(manifest, "study").get("name") == study:
+                return manifest, f"export {folder}"
+    return {}, ""
+
+
+def _of_run(config: Mapping[str, Any], runs: Mapping[Path, str]) -> str:
+    """The run among `runs` whose files a run used; empty if there is none."""
+    places = [Path(text.partition("=")[0]).resolve() for text in _texts(section(config, "settings")) if text]
+    whole = {run.resolve(): run for run in runs}
+    return next((str(whole[up]) for place in places for up in (place, *place.parents) if up in whole), "")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in a value of JSON but the run's own folder."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            if name != "out":
+                yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -10,6 +11,9 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.study import CollectSettings, open_existing, operator
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tutelage.people import Rater, Store, Study
     from tutelage.people.store.rater_erasure import Forgotten
 
 
@@ -24,6 +28,9 @@ class Forget(CollectSettings):
     """Forget every rater whose retention period has ended, instead."""
     delete_backups: bool = False
     """Delete the backups made since the rater joined."""
+    runs: Path = Path("runs")
+    """Folder that is searched for runs and models that were trained on the votes of who is forgotten; they are listed,
+    and nothing in them is changed."""
 
     def __post_init__(self) -> None:
         if bool(self.rater) == self.due:
@@ -35,6 +42,7 @@ class Forget(CollectSettings):
 def forget_raters(settings: Forget) -> int:
     """Forget one rater, or all who are due, and print copies that could not be erased."""
     from tutelage.people import find_rater
+    from tutelage.people.store.consents import raters_due
     from tutelage.people.store.rater_erasure import finish_forgetting, forget, forget_due
 
     store, study = open_existing(settings)
@@ -43,17 +51,40 @@ def forget_raters(settings: Forget) -> int:
             print(f"Forgetting “{each.name}” was interrupted, and is complete now.")
             _tell(each)
         if settings.due:
+            used = _trained(settings, store, study, raters_due(store, study.id))
             erased = forget_due(store, study.id, actor=operator())
         else:
             rater = find_rater(store, study.id, settings.rater)
             if rater is None:
                 raise TutelageError(f"'{study.name}' has no rater named '{settings.rater}'.")
+            used = _trained(settings, store, study, (rater,))
             erased = (forget(store, rater.id, backups_too=settings.delete_backups, actor=operator()),)
     for each in erased:
         _tell(each)
     if not erased:
         print("No rater is due.")
+    for line in used:
+        print(line)
     return 0
+
+
+def _trained(settings: Forget, store: "Store", study: "Study", raters: "Sequence[Rater]") -> list[str]:
+    """Lines about the runs that were trained on votes of these raters."""
+    from tutelage.people import list_votes
+
+    numbers = [vote.id for rater in raters for vote in list_votes(store, study.id, rater=rater.id, every_revision=True)]
+    if not numbers:
+        return []
+    if not settings.runs.is_dir():
+        return [
+            f"  {settings.runs} is no folder, so no runs were searched for: name the folder of your runs with --runs"
+        ]
+    from tutelage.commands.study_data import runs_trained_on
+
+    found = runs_trained_on(settings.runs, store.address, study.name, min(numbers))
+    lines = [f"    {each.path} (through {each.through})" for each in found]
+    heading = f"  runs and models below {settings.runs} that were trained on what is forgotten: {len(found):,}"
+    return [heading, *lines]
 
 
 def _tell(erased: "Forgotten") -> None:
