@@ -490,6 +490,7 @@ def compare(**settings: Unpack[_Compare]) -> Comparison: ...
 class _Promote(TypedDict, total=False):
     run: Required[Path]
     outcomes: str | None
+    study: str | Path
     split: float
     margin: float
     level: float
@@ -515,6 +516,13 @@ class _Serve(TypedDict, total=False):
     max_new_tokens: int
     max_body: int
     weight_updates: bool
+    feedback: str | Path
+    study: str | Path
+    share: float
+    days: float
+    per_minute: int
+    against: str | Path
+    split: float
     dtype: Literal["auto", "float32", "bf16"]
     device: str
     engine: Literal["auto", "plain", "cpu", "gpu"]

@@ -16,6 +16,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "howto/agents",
             "howto/custom_algorithm",
             "howto/compare_runs",
+            "howto/learning_from_use",
             "howto/promote",
             "distillation",
             "python",

@@ -1,13 +1,20 @@
 """Pictures of both screens for the documentation; in the folder `tests`: `python -m browser.screenshots [NAME …]`."""
 
 import argparse
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
+from people.sites import serving
 from playwright.sync_api import Browser, FilePayload, Page, sync_playwright
 from scripted_chat import Scripted, saying
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tutelage.data.transport import Unanswered
@@ -17,6 +24,7 @@ from tutelage.people import (
     add_rater,
     backup,
     create_invite,
+    create_study,
     list_raters,
     list_studies,
     open_store,
@@ -34,7 +42,9 @@ from tutelage.people.store.sessions import end_session
 from tutelage.people.store.visits import end_visit, enter, entry_of, list_visits, recruit, recruitment_of
 from tutelage.people.store.webhooks import add_webhook
 from tutelage.people.web import Served, create_server
+from tutelage.people.web.chat_page import ChatPage
 from tutelage.people.web.front import mount_of
+from tutelage.people.web.render import render
 
 from .chromium import ARGUMENTS, find
 from .showcase import DAYS, Clock, answered, conversations, correcting, dialogue, fresh, ranking, ratings, spoken
@@ -359,6 +369,56 @@ def gone_on(page: Page, site: Site) -> None:
     page.keyboard.type("But then why is it red in the evening?")
 
 
+def chat_app(store: Store) -> Starlette:
+    """The page to chat on, of a model that says both of what is above in turn."""
+    texts, said = ("".join(BLUE), "".join(SKY)), count()
+    study = open_study(store)
+
+    async def answer(request: Request) -> Response:
+        number = next(said)
+        chunk = {"id": f"c{number}", "choices": [{"delta": {"content": texts[number % 2]}}]}
+        last = {"id": f"c{number}", "choices": [], "feedback": {"until": 0}}
+        events = "".join(f"data: {each}\n\n" for each in (json.dumps(chunk), json.dumps(last), "[DONE]"))
+        return Response(events, media_type="text/event-stream")
+
+    async def terms(request: Request) -> Response:
+        return JSONResponse({"consent": {"sha256": "agreed", "html": ""}})
+
+    async def noted(request: Request) -> Response:
+        return JSONResponse({"html": render((await request.json()).get("text", ""), "en")})
+
+    posts = {"/v1/chat/completions": answer, "/v1/feedback": noted, "/v1/feedback/html": noted}
+    routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()]
+    page = ChatPage(store, study.id, model="tutor", days=7, share=1.0)
+    return Starlette(routes=[Route("/v1/feedback", terms), *routes, *page.routes])
+
+
+def chatted(page: Page, site: Site) -> None:
+    """A user who chats, and looks at another answer beside the first one."""
+    with serving(chat_app(site.store)) as url:
+        page.goto(url)
+        page.click("#agree")
+        page.fill("#message", "Why is the sky blue?")
+        page.keyboard.press("Enter")
+        page.click(".again")
+        page.wait_for_selector(".prefer")
+        page.evaluate("document.activeElement.blur()")
+        page.evaluate("document.fonts.ready")
+
+
+def thumbed(page: Page, site: Site) -> None:
+    """A user who finds an answer good, on a phone."""
+    with serving(chat_app(site.store)) as url:
+        page.goto(url)
+        page.click("#agree")
+        page.fill("#message", "Why is the sky blue?")
+        page.keyboard.press("Enter")
+        page.click(".up")
+        page.wait_for_selector(".said:not(:empty)")
+        page.evaluate("document.activeElement.blur()")
+        page.evaluate("document.fonts.ready")
+
+
 def gone(page: Page, site: Site) -> None:
     talked(page, site, Scripted.of(first=saying(Unanswered("gone")), second=saying(*SKY)))
     page.wait_for_selector("#again:not([hidden])")
@@ -455,6 +515,10 @@ VISITING = (
     Picture("visit-code-wide", "/", with_a_code, dark=True),
 )
 SPOKEN = (Picture("owner-models-live", "/owner/models", size=(WIDE[0], 620)),)
+CHAT = (
+    Picture("chat", "/", chatted, size=(WIDE[0], 620)),
+    Picture("chat-narrow", "/", thumbed, size=(TALL[0], 620), dark=True),
+)
 FRONT = (Picture("front", "/", at_the_front, size=(WIDE[0], 520)),)
 OWNER_ARABIC = (
     Picture("owner-arabic", "/owner", whole=True, locale="ar"),
@@ -476,6 +540,7 @@ WORLDS: tuple[tuple[Callable[[Store, Clock], Study], str, tuple[Picture, ...]], 
     (lambda store, clock: correcting(store), "nobody", VISITING),
     (spoken, "owner", SPOKEN),
     (three_studies, "nobody", FRONT),
+    (lambda store, clock: create_study(store, "use", kind="thumbs"), "nobody", CHAT),
 )
 KEPT = (
     "rater", "rater-narrow", "ranking", "ratings", "owner",
@@ -483,7 +548,7 @@ KEPT = (
     "owner-import", "owner-export", "owner-programs", "left", "rater-spans", "rater-correction-narrow",
     "owner-corrections", "live-writing", "live-narrow", "rater-earlier", "rater-arabic", "rater-arabic-narrow",
     "rater-german", "owner-recruiting", "owner-consent", "visit-link", "visit-code", "front", "owner-models-live",
-    "owner-arabic",
+    "owner-arabic", "chat", "chat-narrow",
 )  # fmt: skip
 
 

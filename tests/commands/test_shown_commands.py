@@ -16,7 +16,9 @@ from tiny_commands import TOPICS, rate, write_jsonl
 
 from tutelage.commands.line import main
 
-IN_ORDER = {f"docs/howto/{name}.md" for name in ("align_to_a_team", "custom_reward", "votes_to_reward")}
+IN_ORDER = {
+    f"docs/howto/{name}.md" for name in ("align_to_a_team", "custom_reward", "learning_from_use", "votes_to_reward")
+}
 """Pages whose commands tests/commands/test_howto.py runs, one after the other."""
 
 

@@ -16,10 +16,13 @@ from people.worlds import asked, better, study_of
 from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
 from tutelage.commands.watch import WatchSettings
+from tutelage.data.records import user
 from tutelage.people import Store, add_rater, open_store, open_study, submit
 from tutelage.people.grants import NewToken
 from tutelage.people.programs.study_progress import DatabaseSource, Progress
 from tutelage.people.store.api_tokens import create_token
+from tutelage.people.store.completions import ServedCompletion
+from tutelage.people.user_feedback import keep_completion
 from tutelage.people.web import create_app
 
 PYTHON = shlex.quote(sys.executable)
@@ -152,10 +155,10 @@ def test_an_interrupt_ends_it_without_a_traceback(store: Store, tmp_path: Path, 
         ({"agreement": 2.0}, "share"),
         ({"votes": 1, "every": 0.0}, "at least 0.1 seconds"),
         ({"votes": 1, "once": False}, "--no-once needs"),
-        ({"items_done": "all", "once": False, "then": "true"}, "--no-once needs"),
-        ({"votes": 1, "then": "no-such-program-here"}, "no such program"),
-        ({"votes": 1, "then": "echo 'x"}, "quotation marks"),
-        ({"votes": 1, "then": " "}, "empty"),
+        ({"items_done": "all", "once": False, "then": ("true",)}, "--no-once needs"),
+        ({"votes": 1, "then": ("no-such-program-here",)}, "no such program"),
+        ({"votes": 1, "then": ("echo 'x",)}, "quotation marks"),
+        ({"votes": 1, "then": (" ",)}, "empty"),
         ({"votes": 1, "study": "https://x", "db": "postgresql://x"}, "omit --db"),
     ],
 )
@@ -169,3 +172,32 @@ def test_settings_that_make_no_sense_are_refused_before_anything_is_waited_for(
 def test_a_study_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", str(tmp_path / "nothing"), "--votes", "1"]) == 2
     assert "There is no database" in capsys.readouterr().err
+
+
+def test_commands_run_one_after_the_other_until_one_fails(
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vote(store, 1)
+    then = [f"{PYTHON} -c {shlex.quote(text)}" for text in ("print(1)", "print(2); raise SystemExit(5)", "print(3)")]
+    words = ["watch", str(tmp_path), "--votes", "1", *(word for each in then for word in ("--then", each))]
+    assert main([*words, "--offer", "runs/ppo"]) == 5
+    assert capfd.readouterr().out.split() == ["1", "2"]
+
+
+def test_a_promotion_is_offered_with_its_evidence_and_not_made(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    candidate, study = tmp_path / "ppo", open_study(store)
+    (candidate / "model").mkdir(parents=True)
+    vote(store, 1)
+    words = ["watch", str(tmp_path), "--votes", "1", "--offer", str(candidate), "--split", "0.1"]
+    assert main(words) == 0
+    assert f"--against {candidate}/model" in capsys.readouterr().out  # nobody has had it
+    for arm in "ab":
+        served = ServedCompletion(arm, user("?"), "text", "m", True, 0.1, str(candidate / "model"), arm)
+        keep_completion(store, study.id, add_rater(store, study.id, arm).id, served)
+    assert main(words) == 0
+    *told, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told] == ["better", "assignment", "errors", "latency"]
+    assert f"tutelage promote {candidate} --outcomes {tmp_path} --split 0.1" in last
+    assert not (candidate / "promotions.json").exists()

@@ -51,6 +51,8 @@ PAGES = {
     "tutelage.commands.board": "howto/compare_runs",
     "tutelage.commands.compare": "howto/compare_runs",
     "tutelage.commands.promote": "howto/promote",
+    "tutelage.commands.serve.study_usage": "howto/learning_from_use",
+    "tutelage.people.user_feedback": "howto/learning_from_use",
     "tutelage.stats.split_test": "howto/promote",
     "tutelage.rewards": "rewards",
     "tutelage.rollout.agent": "howto/agents",

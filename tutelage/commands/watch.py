@@ -1,4 +1,4 @@
-"""`tutelage watch`: wait until a study meets conditions, then run a command."""
+"""`tutelage watch`: wait until a study meets conditions, then run commands, and offer a promotion."""
 
 import contextlib
 import shlex
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -26,14 +27,20 @@ SHORTEST = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSettings:
-    """Wait until a study meets all given conditions at once, then run a command, whose exit status is returned. Without
-    --then nothing is run, and the status is 0."""
+    """Wait until a study meets all given conditions at once, then run commands, until one fails, whose exit status is
+    returned. Without --then nothing is run, and the status is 0."""
 
     study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
     """Study: its database file, the folder that contains study.sqlite, with --db its name, or the address of its site,
     which needs a token with the right `read` in TUTELAGE_TOKEN."""
-    then: str = ""
-    """Command to run, with its arguments in one text; it is not run in a shell."""
+    then: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Command to run, with its arguments in one text; it is not run in a shell. May be repeated: each runs once the one
+    before it has ended with status 0."""
+    offer: Path | None = None
+    """Run of a candidate, which the commands may write: print the state of its evidence, from the users of
+    `tutelage serve --feedback` of this study, and the command that promotes it. Nothing is promoted."""
+    split: float = 0.5
+    """Share of the users who were assigned to the candidate of --offer."""
     votes: int | None = None
     """Wait for this many votes."""
     items_done: str = ""
@@ -55,8 +62,13 @@ class WatchSettings:
             raise TutelageError(f"--every is {self.every:g}; it must be at least {SHORTEST:g} seconds.")
         if not self.once and (self.votes is None or not self.then):
             raise TutelageError("--no-once needs --votes and --then: the command runs after every so many votes.")
-        if self.then:
-            self.words  # noqa: B018  # refuses invalid commands
+        if self.offer is not None and self.is_remote:
+            raise TutelageError(
+                "--offer reads the database of the study; give that instead of the address of its site."
+            )
+        if self.offer is None and self.split != 0.5:
+            raise TutelageError("--split is about --offer; give that too.")
+        self.words  # noqa: B018  # refuses invalid commands
         if self.is_remote and (self.db or self.name):
             raise TutelageError("An address selects the study by its token: omit --db and --name.")
 
@@ -75,19 +87,23 @@ class WatchSettings:
         return Condition(self.votes, None if number == "" else number, self.agreement)
 
     @property
-    def words(self) -> list[str]:
-        """The command; `tutelage` is that of this Python. Raises TutelageError if there is no such program."""
-        try:
-            words = shlex.split(self.then)
-        except ValueError as error:
-            raise TutelageError(f"--then cannot be read ({error}); check its quotation marks.") from error
-        if not words:
-            raise TutelageError("--then is empty; give a command, or omit it.")
-        if words[0] == "tutelage":
-            return [sys.executable, "-m", *words]
-        if shutil.which(words[0]) is None:
-            raise TutelageError(f"--then names '{words[0]}', but there is no such program.")
-        return words
+    def words(self) -> list[list[str]]:
+        """The commands; `tutelage` is that of this Python. Raises TutelageError if there is no such program."""
+        return list(map(_words, self.then))
+
+
+def _words(then: str) -> list[str]:
+    try:
+        words = shlex.split(then)
+    except ValueError as error:
+        raise TutelageError(f"--then cannot be read ({error}); check its quotation marks.") from error
+    if not words:
+        raise TutelageError("--then is empty; give a command, or omit it.")
+    if words[0] == "tutelage":
+        return [sys.executable, "-m", *words]
+    if shutil.which(words[0]) is None:
+        raise TutelageError(f"--then names '{words[0]}', but there is no such program.")
+    return words
 
 
 def main(settings: WatchSettings) -> int:
@@ -104,13 +120,44 @@ def main(settings: WatchSettings) -> int:
                         print(_line(progress, condition), file=sys.stderr, flush=True)
                     before = progress
             assert before is not None, "there is at least one check"
-            if not settings.then:
-                return 0
-            print(f"running {settings.then}", file=sys.stderr, flush=True)
-            status = run(settings.words)
-            if settings.once or status:
+            status = _run_all(settings)
+            if status:
                 return status
+            if settings.offer is not None:
+                offer(settings, settings.offer)
+            if settings.once:
+                return 0
             condition = replace(condition, votes=before.votes + (settings.votes or 0))
+
+
+def _run_all(settings: WatchSettings) -> int:
+    """Run the commands until one fails; returns the last exit status."""
+    for then, words in zip(settings.then, settings.words, strict=True):
+        print(f"running {then}", file=sys.stderr, flush=True)
+        if status := run(words):
+            return status
+    return 0
+
+
+def offer(settings: WatchSettings, candidate: Path) -> None:
+    """Print what the users of a candidate show so far, and the command that promotes it."""
+    from tutelage.commands.promote.settings import PromoteSettings
+    from tutelage.commands.split_evidence import NoResponses, condition_lines, evidence_of
+
+    study = settings.db or settings.study
+    name = settings.study if settings.db else settings.name
+    asked = PromoteSettings(run=candidate, outcomes=study, study=name, split=settings.split)
+    words = ["tutelage", "promote", str(candidate), "--outcomes", study]
+    words += [
+        *(["--study", name] if name else []),
+        *(["--split", f"{settings.split:g}"] if settings.split != 0.5 else []),
+    ]
+    try:
+        for line in condition_lines(evidence_of(asked).test):
+            print(line)
+    except NoResponses as error:
+        print(error)
+    print(f"To promote it, once its evidence suffices: {shlex.join(words)}")
 
 
 @contextlib.contextmanager

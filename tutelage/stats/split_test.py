@@ -5,9 +5,11 @@ mean over the responses of the first hours, and counts once these have passed. A
 growing data (`stats.sequential`).
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
@@ -77,6 +79,19 @@ class SplitTest:
     def passed(self) -> bool:
         """Whether no condition is unmet."""
         return all(each.met is not False for each in self.conditions)
+
+
+def arm_of(user: str, trial: str, split: float) -> str:
+    """The arm of a user in a split test: b, the candidate, for the share `split` of users, by SHA-256 of the test and
+    the user. It is the same at every visit, and independent between tests."""
+    digest = hashlib.sha256(f"{trial}|{user}".encode()).digest()
+    return "b" if int.from_bytes(digest[:7], "big") < split * (1 << 56) else "a"
+
+
+def trial_of(candidate: str) -> str:
+    """The name of the split test of a candidate: its folder as an absolute path, or its name on the hub."""
+    path = Path(candidate).expanduser()
+    return str(path.resolve()) if path.is_dir() else candidate
 
 
 def read_responses(source: str) -> tuple[list[Response], tuple[str, ...]]:

@@ -13,10 +13,11 @@ from tutelage.base.progress.phases import phase
 from tutelage.commands.calls import workflow
 from tutelage.commands.promote.settings import PromoteSettings
 from tutelage.commands.results import MODEL
+from tutelage.commands.split_evidence import evidence_of
 from tutelage.data.record_files import fingerprint
 from tutelage.report.model_card import write_model_card
 from tutelage.report.provenance import PROMOTIONS
-from tutelage.stats.split_test import Requirements, SplitTest, read_responses, split_test
+from tutelage.stats.split_test import SplitTest
 
 
 @dataclass(frozen=True)
@@ -51,24 +52,16 @@ def promote(settings: PromoteSettings) -> Promotion:
     if decisions and decisions[-1].get("promoted"):
         raise TutelageError(f"{settings.run} is promoted already. Withdraw that with --undo before another decision.")
     with phase("evidence"):
-        responses, notes = read_responses(settings.outcomes)
-        required = Requirements(
-            level=settings.level,
-            margin=settings.margin,
-            split=settings.split,
-            tolerance=settings.tolerance,
-            slow=settings.slow,
-            hours=settings.hours,
-        )
-        test = split_test(responses, required, notes)
+        found = evidence_of(settings)
+    test = found.test
     if test.passed:
         decisions.append(
             {
                 "promoted": True,
                 "decided": datetime.now(UTC).isoformat(timespec="seconds"),
                 "outcomes": Path(settings.outcomes).name,
-                "responses": fingerprint(map(repr, responses)),
-                "required": asdict(required),
+                "responses": fingerprint(map(repr, found.responses)),
+                "required": asdict(found.required),
                 "test": asdict(test),
                 **_moved(settings.link, model),
             }

@@ -17,7 +17,10 @@ class PromoteSettings:
     """Folder of the candidate that a training command wrote with --out."""
     outcomes: str | None = None
     """Table of responses to users: arm (a: the present model, b: the candidate), user, and optionally outcome (0 to 1,
-    or true and false), error, seconds, time. Required unless --undo."""
+    or true and false), error, seconds, time; or the study of `tutelage serve --feedback` that served both. Required
+    unless --undo."""
+    study: str = ""
+    """Name of the study, if the database of --outcomes holds several."""
     split: float = 0.5
     """Share of the users who were assigned to the candidate."""
     margin: float = 0.0

@@ -3,14 +3,10 @@
 import json
 from dataclasses import asdict
 
-from rich.console import Console
-from rich.table import Table
-
 from tutelage.base.nouns import counted
 from tutelage.commands.promote.run import promote
 from tutelage.commands.promote.settings import PromoteSettings
-
-_MARKS = {True: "met", False: "not met", None: "not checked"}
+from tutelage.commands.split_evidence import condition_lines
 
 
 def main(settings: PromoteSettings) -> int:
@@ -21,10 +17,8 @@ def main(settings: PromoteSettings) -> int:
     elif result.test is None:
         print(f"The promotion of {settings.run} is withdrawn.")
     else:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for each in result.test.conditions:
-            table.add_row(each.name, _MARKS[each.met], each.finding)
-        Console(markup=False, emoji=False).print(table)
+        for line in condition_lines(result.test):
+            print(line)
         for note in result.test.notes:
             print(note)
         if result.test.pending:

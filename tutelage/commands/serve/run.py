@@ -1,6 +1,9 @@
 """Serving of a model over HTTP."""
 
 import os
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
@@ -10,6 +13,10 @@ from tutelage.commands.serve.settings import KEY, ServeSettings
 from tutelage.rollout.serving.http_requests import is_local
 from tutelage.rollout.serving.policy_server import PolicyServer
 from tutelage.rollout.serving.service import Service
+from tutelage.stats.split_test import trial_of
+
+if TYPE_CHECKING:
+    from tutelage.commands.serve.study_usage import StudyUsage
 
 
 @workflow(ServeSettings)
@@ -30,24 +37,47 @@ def serve(settings: ServeSettings) -> PolicyServer:
             f"The server listens on {settings.host} without a key: anyone on its network can use the model. Set "
             f"{KEY}, or omit --host."
         )
-    policy = load_policy(settings.model)
-    service = Service(
-        policy,
-        name=settings.name or settings.model.path,
-        path=settings.model.path,
-        rows=settings.rows,
-        queue=settings.queue,
-        tokens=settings.max_new_tokens,
-    )
-    try:
-        return PolicyServer(
+    with ExitStack() as stack:  # closes what was opened if the rest fails
+        usage = stack.enter_context(closing(_usage(settings))) if settings.feedback else None
+        service = stack.enter_context(closing(_service(settings, settings.model.path)))
+        candidate = stack.enter_context(closing(_service(settings, settings.against))) if settings.against else None
+        served = PolicyServer(
             service,
             host=settings.host,
             port=settings.port,
             key=key,
             body=settings.max_body,
             updates=settings.weight_updates,
+            candidate=candidate,
+            usage=usage,
         )
-    except BaseException:
-        service.close()
-        raise
+        stack.pop_all()
+        return served
+
+
+def _service(settings: ServeSettings, path: str) -> Service:
+    """The model at the path, under the name of the present one."""
+    return Service(
+        load_policy(replace(settings.model, path=path)),
+        name=settings.name or settings.model.path,
+        path=path,
+        rows=settings.rows,
+        queue=settings.queue,
+        tokens=settings.max_new_tokens,
+    )
+
+
+def _usage(settings: ServeSettings) -> "StudyUsage":
+    from tutelage.commands.serve.study_usage import StudyUsage, open_use
+
+    store, study = open_use(settings.feedback, settings.study)
+    return StudyUsage(
+        store,
+        study,
+        share=settings.share,
+        days=settings.days,
+        per_minute=settings.per_minute,
+        trial=trial_of(settings.against) if settings.against else "",
+        split=settings.split,
+        model=settings.name or settings.model.path,
+    )

@@ -16,6 +16,11 @@ def main(settings: ServeSettings) -> int:
 
     with remarks(quiet=False):
         server = serve(settings)
-        print(f"{server.service.model.name}\n  address  {server.url}/v1\nctrl-C stops the server.", flush=True)
+        lines = [server.service.model.name, f"  address  {server.url}/v1"]
+        if settings.feedback:
+            lines.append(f"  page     {server.url}   (what users say goes to {settings.feedback})")
+        if settings.against:
+            lines.append(f"  against  {settings.against}, for {settings.split:.1%} of the users")
+        print("\n".join([*lines, "ctrl-C stops the server."]), flush=True)
         server.run()
     return 0

@@ -6,6 +6,7 @@ Requests need the API key; other web sites cannot send one through a visitor's b
 import hmac
 import ipaddress
 import json
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,11 +24,13 @@ OPEN_PATHS = frozenset({"/health", "/ping"})
 class Guard:
     """Middleware that refuses requests without the `key`, if any, and cross-site requests.
 
-    With `only_local`, the host of a request must be an address of this machine, which prevents DNS rebinding.
+    With `only_local`, the host of a request must be an address of this machine, which prevents DNS rebinding. Paths in
+    `open_paths`, and below those that end with a slash, need no key.
     """
 
-    def __init__(self, app: ASGIApp, key: str, *, only_local: bool) -> None:
+    def __init__(self, app: ASGIApp, key: str, *, only_local: bool, open_paths: Sequence[str] = ()) -> None:
         self.app, self.key, self.only_local = app, key, only_local
+        self.open_paths = {*OPEN_PATHS, *open_paths}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or forward it."""
@@ -53,9 +56,13 @@ class Guard:
         if origin is not None and urlsplit(origin).netloc != host:
             return 403, f"Requests of web pages are refused, such as this one of {origin!r}."
         token, key = headers.get("authorization", "").encode(), f"Bearer {self.key}".encode()
-        if self.key and path not in OPEN_PATHS and not hmac.compare_digest(token, key):
+        if self.key and not self._is_open(path) and not hmac.compare_digest(token, key):
             return 401, "The API key is missing or wrong: send it as a bearer token."
         return 0, ""
+
+    def _is_open(self, path: str) -> bool:
+        below = (each for each in self.open_paths if each.endswith("/") and len(each) > 1)
+        return path in self.open_paths or any(map(path.startswith, below))
 
 
 def is_local(host: str) -> bool:

@@ -20,8 +20,10 @@ from tutelage.rollout.serving.protocol.model import ServedModel
 from tutelage.rollout.serving.protocol.replies import Reply
 from tutelage.rollout.serving.protocol.request_fields import RequestError, error_body
 from tutelage.rollout.serving.protocol.requests import read_chat, read_completions, read_generate
+from tutelage.rollout.serving.recorded_chat import Chat
 from tutelage.rollout.serving.service import Results, Service
 from tutelage.rollout.serving.updates import update_routes
+from tutelage.rollout.serving.usage import Usage
 
 Reader = Callable[[object, ServedModel], Reply]
 EVENTS, NOT_CACHED, LAST_EVENT = "text/event-stream", {"Cache-Control": "no-cache"}, b"data: [DONE]\n\n"
@@ -31,14 +33,15 @@ CLIENT_IS_GONE = 499
 _log = logging.getLogger(__name__)
 
 
-def create_app(service: Service, *, body: int, updates: bool) -> Starlette:
-    """Create the application. `body` limits the bytes of a body, `updates` adds the routes that change weights."""
-    readers: dict[str, Reader] = {
-        "/v1/completions": read_completions,
-        "/v1/chat/completions": read_chat,
-        "/inference/v1/generate": read_generate,
-    }
+def create_app(
+    service: Service, *, body: int, updates: bool, candidate: Service | None = None, usage: Usage | None = None
+) -> Starlette:
+    """Create the application. `body` limits the bytes of a body, `updates` adds the routes that change weights. `usage`
+    records chats and says whose are answered by the `candidate`."""
+    readers: dict[str, Reader] = {"/v1/completions": read_completions, "/inference/v1/generate": read_generate}
     routes = [Route(path, _answering(service, reader, body), methods=["POST"]) for path, reader in readers.items()]
+    chat = _recording(service, candidate, usage, body) if usage else _answering(service, read_chat, body)
+    routes.append(Route("/v1/chat/completions", chat, methods=["POST"]))
     app = Starlette(
         routes=[
             *routes,
@@ -48,6 +51,7 @@ def create_app(service: Service, *, body: int, updates: bool) -> Starlette:
             Route("/ping", _health(service), methods=["GET", "POST"]),
             Route("/version", _version, methods=["GET"]),
             *(update_routes(service, body) if updates else []),
+            *(usage.routes if usage else ()),
         ],
         exception_handlers=ERROR_HANDLERS,
     )
@@ -64,7 +68,7 @@ def _answering(service: Service, read: Reader, most: int) -> Callable[[Request],
         reply = await asyncio.to_thread(read, body, service.model)
         results = service.submit(reply)
         if not reply.streams:
-            return await _unless_gone(request, results)
+            return await _unless_gone(request, _body(results))
         return StreamingResponse(
             _events(results), media_type=EVENTS, headers=NOT_CACHED, background=BackgroundTask(results.cancel)
         )
@@ -72,14 +76,20 @@ def _answering(service: Service, read: Reader, most: int) -> Callable[[Request],
     return answer
 
 
-async def _unless_gone(request: Request, results: Results) -> Response:
+async def _body(results: Results) -> dict[str, Any]:
+    try:
+        return await results.body()
+    finally:
+        results.cancel()
+
+
+async def _unless_gone(request: Request, body: Coroutine[Any, Any, dict[str, Any]]) -> Response:
     """Whole response as JSON. Computation is cancelled when the client disconnects."""
-    task, left = asyncio.create_task(results.body()), asyncio.create_task(departure(request))
+    task, left = asyncio.create_task(body), asyncio.create_task(departure(request))
     try:
         await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
         return JSONResponse(task.result()) if task.done() else Response(status_code=CLIENT_IS_GONE)
     finally:
-        results.cancel()
         task.cancel()
         left.cancel()
         await asyncio.gather(task, left, return_exceptions=True)
@@ -91,10 +101,30 @@ async def departure(request: Request) -> None:
         pass
 
 
-async def _events(results: Results) -> AsyncGenerator[bytes]:
+def _recording(
+    service: Service, candidate: Service | None, usage: Usage, most: int
+) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """Endpoint of chats whose use is recorded."""
+
+    async def answer(request: Request) -> Response:
+        body = await read_json(request, most)
+        use = await usage.admit(body, request.client.host if request.client else "")
+        second = (candidate,) if candidate is not None and use is not None and use.candidate else ()
+        chat = Chat(body, (*second, service), use)
+        if not (isinstance(body, dict) and body.get("stream")):
+            return await _unless_gone(request, chat.body())
+        results = await chat.begin()
+        return StreamingResponse(
+            _events(results, chat), media_type=EVENTS, headers=NOT_CACHED, background=BackgroundTask(results.cancel)
+        )
+
+    return answer
+
+
+async def _events(results: Results, chat: "Chat | None" = None) -> AsyncGenerator[bytes]:
     """Server-sent events. An error during the stream is sent as an event."""
     try:
-        async for chunk in results.chunks():
+        async for chunk in chat.chunks(results) if chat else results.chunks():
             yield event(chunk)
     except TutelageError as error:
         yield event(error_body(str(error), 503))
@@ -158,7 +188,8 @@ async def _version(request: Request) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     refusal = error if isinstance(error, RequestError) else RequestError(str(error))
     body = error_body(str(refusal), refusal.status, refusal.param, refusal.code)
-    headers = {"Retry-After": "1"} if refusal.status == 503 else None
+    wait = 1 if refusal.status == 503 else refusal.wait
+    headers = {"Retry-After": str(wait)} if wait else None
     return JSONResponse(body, refusal.status, headers)
 
 

@@ -12,6 +12,7 @@ from tutelage.rollout.serving.asgi_server import listen, server, signals_handled
 from tutelage.rollout.serving.http_requests import Guard, is_local
 from tutelage.rollout.serving.model_routes import create_app
 from tutelage.rollout.serving.service import Service
+from tutelage.rollout.serving.usage import Usage
 
 GRACE = 10.0
 """Grace period in seconds for the server to stop once the pipe is closed."""
@@ -43,11 +44,22 @@ class PolicyServer:
     """
 
     def __init__(
-        self, service: Service, *, host: str, port: int, key: str = "", body: int, updates: bool = False
+        self,
+        service: Service,
+        *,
+        host: str,
+        port: int,
+        key: str = "",
+        body: int,
+        updates: bool = False,
+        candidate: Service | None = None,
+        usage: Usage | None = None,
     ) -> None:
-        self.service = service
+        self.service, self.candidate, self.usage = service, candidate, usage
         self.listening: socket.socket = listen(host, port)
-        app = Guard(create_app(service, body=body, updates=updates), key, only_local=is_local(host))
+        routes = create_app(service, body=body, updates=updates, candidate=candidate, usage=usage)
+        open_paths = usage.open_paths if usage else ()
+        app = Guard(routes, key, only_local=is_local(host), open_paths=open_paths)
         self._server = server(app)
         self._thread: threading.Thread | None = None
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
@@ -77,6 +89,9 @@ class PolicyServer:
             self._thread.join()
         self.listening.close()
         self.service.close()
+        for each in (self.candidate, self.usage):
+            if each is not None:
+                each.close()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -85,6 +85,7 @@ class Results:
         self.scores: list[Sequence[TokenLogp]] = [()] * len(request.scorings)
         self._loop, self._queue = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Any]]()
         self._left = sum(map(len, self.answers)) + len(self.scores)
+        self._first: tuple[int, Any] | None = None
 
     def receiver(self, place: int) -> Callable[[Any], None]:
         """Callback for the results of job number `place`, called from the worker's thread."""
@@ -99,6 +100,13 @@ class Results:
         """Stop the computation."""
         for ticket in self.tickets:
             ticket.cancelled.set()
+
+    async def arrival(self) -> None:
+        """Wait for the first result. Raises the exception of a failed job."""
+        if self._first is None:
+            self._first = await self._queue.get()
+        if isinstance(self._first[1], Exception):
+            raise self._first[1]
 
     async def body(self) -> dict[str, Any]:
         """Whole response."""
@@ -119,7 +127,8 @@ class Results:
 
     async def _next(self) -> tuple[int, Any]:
         """Wait for the next result and store it. Raises the exception of a failed job."""
-        place, result = await self._queue.get()
+        place, result = self._first or await self._queue.get()
+        self._first = None
         if isinstance(result, Exception):
             raise result
         if place < len(self.answers):

@@ -30,6 +30,7 @@ ERROR_TYPES: Mapping[int, str] = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    429: "rate_limit_error",
     503: "overloaded_error",
 }
 """Error types by status; others are invalid requests, or server errors from 500."""
@@ -53,11 +54,14 @@ WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
 
 
 class RequestError(TutelageError):
-    """Refused request with an HTTP status. `param` is the invalid field, `code` a machine-readable name."""
+    """Refused request with an HTTP status. `param` is the invalid field, `code` a machine-readable name, `wait` the
+    seconds until it may be repeated, if it may."""
 
-    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None):
+    def __init__(
+        self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None, wait: int = 0
+    ):
         super().__init__(message)
-        self.status, self.param, self.code = status, param, code
+        self.status, self.param, self.code, self.wait = status, param, code, wait
 
 
 def error_body(message: str, status: int, param: str | None = None, code: str | None = None) -> dict[str, Any]:

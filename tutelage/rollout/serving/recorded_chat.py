@@ -1,0 +1,99 @@
+"""A chat request whose use is recorded, answered by the user's own model or, where that fails, by the present one."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from tutelage.rollout.serving.protocol.replies import ChatReply
+from tutelage.rollout.serving.protocol.request_fields import RequestError
+from tutelage.rollout.serving.protocol.requests import read_chat
+from tutelage.rollout.serving.service import Results, Service
+from tutelage.rollout.serving.usage import Outcome, Use
+
+_log = logging.getLogger(__name__)
+
+
+class Chat:
+    """The request. `services` are tried in their order: a failure of one that is not the last is an error of it, and
+    the next one answers. `use` records what becomes of it, if anything is to be recorded."""
+
+    def __init__(self, body: object, services: Sequence[Service], use: Use | None) -> None:
+        self._body, self._services, self._use = body, services, use
+        self._begun = time.monotonic()
+        self._service = services[0]
+        self._reply: ChatReply | None = None
+
+    async def body(self) -> dict[str, Any]:
+        """The whole response, with `feedback` if the completion was kept."""
+        for service in self._services:
+            try:
+                results = await self._submit(service)
+                try:
+                    body = await results.body()
+                finally:
+                    results.cancel()
+            except Exception as error:
+                await self._failed(service, error)
+                continue
+            kept = await self._record(results)
+            return body | ({"feedback": kept} if kept else {})
+        raise AssertionError("the last failure is raised")
+
+    async def begin(self) -> Results:
+        """The results of the first service that begins to answer."""
+        for service in self._services:
+            try:
+                results = await self._submit(service)
+                await results.arrival()
+            except Exception as error:
+                await self._failed(service, error)
+                continue
+            return results
+        raise AssertionError("the last failure is raised")
+
+    async def chunks(self, results: Results) -> AsyncGenerator[dict[str, Any]]:
+        """The response in chunks; the last one has `feedback` if the completion was kept."""
+        try:
+            async for chunk in results.chunks():
+                yield chunk
+        except Exception:
+            await self._record(None)
+            raise
+        kept = await self._record(results)
+        if kept and self._reply is not None:
+            yield self._reply.head | {"choices": [], "feedback": kept}
+
+    async def _submit(self, service: Service) -> Results:
+        self._service = service
+        # tokenising a long text must not block other requests
+        self._reply = await asyncio.to_thread(read_chat, self._body, service.model)
+        return service.submit(self._reply)
+
+    async def _failed(self, service: Service, error: Exception) -> None:
+        """Raise the error of the last service, which is recorded unless the request itself is at fault."""
+        if service is not self._services[-1]:
+            _log.warning("%s failed, and the present model answers: %s", service.model.path, error)
+            return
+        if not isinstance(error, RequestError) or error.status >= 500:
+            await self._record(None)
+        raise error
+
+    async def _record(self, results: Results | None) -> Any:
+        """Record the outcome; `results` are those of a complete response."""
+        if self._use is None or self._reply is None:
+            return None
+        answer = results.answers[0][0] if results is not None else None
+        own = self._service is self._services[0]
+        return await self._use.record(
+            Outcome(
+                key=self._reply.head["id"],
+                messages=self._reply.conversation,
+                text=answer.text if answer is not None else None,
+                finished=answer is not None and answer.finish == "stop",
+                sampler=self._service.model.path,
+                failed=answer is None or not own,
+                seconds=time.monotonic() - self._begun,
+            )
+        )
