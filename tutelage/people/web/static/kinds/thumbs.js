@@ -20,7 +20,8 @@ begin({
     }
     const criteria = document.querySelector("#criteria");
     if (criteria) criteria.hidden = places === 1;
-    document.querySelector("#responses").className = places === 1 ? "list" : "pair";
+    document.querySelector("#responses").className = places === 1 ? "single" : "pair";
+    if (places === 1) article.querySelector("h2").classList.add("visually-hidden"); // nothing else to tell it from
   },
 
   read: (form) => (places === 1 ? {} : bar.read(form)),
