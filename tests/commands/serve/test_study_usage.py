@@ -201,7 +201,15 @@ def test_where_the_candidate_fails_the_present_model_answers_and_it_counts_as_it
         assert [(row.arm, row.failed, row.sampler) for row in rows(place)] == [("b", 1, model)] * 2
         monkeypatch.setattr(server.service, "submit", fail)
         assert chat(client).status_code == 500
-    assert [(row.arm, row.failed, row.text) for row in rows(place)][2:] == [("b", 1, None)]
+    assert [(row.arm, row.failed, row.text, row.messages) for row in rows(place)][2:] == [("b", 1, None, None)]
+
+
+def test_outside_of_the_share_a_split_test_has_no_texts(tiny_model, place):
+    model = tiny_model("llama")
+    with serving(model, place, against=model, share=0.5) as (_, client):
+        found = ["feedback" in chat(client, user=f"user {n}", max_tokens=1).json() for n in range(16)]
+    assert [(row.text is not None, row.messages is not None) for row in rows(place)] == [(one, one) for one in found]
+    assert set(found) == {True, False}
 
 
 def test_a_study_of_pairs_alone_is_refused(tiny_model, tmp_path):

@@ -151,7 +151,7 @@ class StudyUsage:
         fields = read_fields(UserFields, body)
         self._limit(fields.user or f"address {address}")
         if not fields.store:
-            arm = self._arm(fields.user)
+            arm = await asyncio.to_thread(self._arm, fields.user)
             return StudyUse(self, None, arm) if arm else None
         if not fields.user:
             raise refusal("user", "is missing: what is kept with store needs the id of its user")
@@ -163,18 +163,18 @@ class StudyUsage:
             raise refusal("tools", "cannot be offered with store: feedback is about texts")
         metadata = fields.metadata if isinstance(fields.metadata, dict) else {}
         rater = await asyncio.to_thread(self._agreed, fields.user, str(metadata.get("consent", "")))
-        return StudyUse(self, rater, self._arm(fields.user))
+        return StudyUse(self, rater, await asyncio.to_thread(self._arm, fields.user))
 
     def keep(self, rater_id: int, arm: str, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Keep a completion if it is in the share. Returns until when feedback can be given on it, in seconds since
-        1970."""
+        """Keep a completion if it is in the share; of another one, what a split test counts, without its texts. Returns
+        until when feedback can be given on it, in seconds since 1970."""
         study = study_of(self.store, self.study_id)
         in_share = is_in_share(study, outcome.key, self.share)
         if study.state != "open" or not (in_share or arm):
             return None
         served = ServedCompletion(
-            outcome.key, outcome.messages, outcome.text, outcome.sampler, outcome.finished, outcome.seconds,
-            self.trial if arm else "", arm, outcome.failed,
+            outcome.key, outcome.messages, outcome.text if in_share else None, outcome.sampler, outcome.finished,
+            outcome.seconds, self.trial if arm else "", arm, outcome.failed,
         )  # fmt: skip
         try:
             kept = keep_completion(self.store, self.study_id, rater_id, served)
@@ -182,7 +182,7 @@ class StudyUsage:
             _log.warning("a completion is not kept: %s", error)
             return None
         until = (self.store.now() + self.days * DAY_MS) // 1000
-        return {"until": int(until)} if kept and in_share and outcome.text is not None else None
+        return {"until": int(until)} if kept and served.text is not None else None
 
     async def terms(self, request: Request) -> Response:
         """The text that users agree to, in the language of the request; what is kept, and for how long."""

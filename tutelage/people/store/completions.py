@@ -62,10 +62,11 @@ class ServedOutcome:
 
 
 def insert_completion(connection: Connection, study_id: int, rater_id: int, served: ServedCompletion, now: int) -> None:
-    """Keep a completion of a user."""
+    """Keep a completion of a user; one without a text also without the conversation."""
+    messages = None if served.text is None else messages_to_text(served.messages)
     row = {
         "study_id": study_id, "rater_id": rater_id, "key": served.key, "text": served.text, "created": now,
-        "messages": messages_to_text(served.messages), "sampler": served.sampler, "finished": int(served.finished),
+        "messages": messages, "sampler": served.sampler, "finished": int(served.finished),
         "trial": served.trial, "arm": served.arm, "failed": int(served.failed), "seconds": served.seconds,
     }  # fmt: skip
     insert_row(connection, _rows, row)
