@@ -13,6 +13,7 @@ import json
 import random
 import tempfile
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ VALUES = {"turns": (2, 4, 8, 16)}
 PROMPTS, SAMPLES, TOKENS, ENDING = 8, 4, 128, 24
 """Prompts and episodes of each, most tokens of a turn, and how many tokens of the vocabulary there are to one that ends
 a turn."""
-SLEEPS = 2.0
+SLEEPS, CONTEXT = 2.0, 4_096
+"""Most seconds of a tool that sleeps, and tokens of the model's context: those of the longest episodes."""
 
 
 @cache
@@ -37,7 +39,7 @@ def policy() -> Any:
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
 
-    folder, shape = Path(tempfile.mkdtemp()), SHAPES["6.8M"]
+    folder, shape = Path(tempfile.mkdtemp()), replace(SHAPES["6.8M"], context=CONTEXT)
     (folder / "world.json").write_text(json.dumps({"data": ""}))
     place = Place(world=folder, job=folder, out=folder, shape=shape, steps=1)
     ensure_model(place)

@@ -62,6 +62,7 @@ SHAPES = {
     for shape in (
         *GROWING,
         *WIDENING,
+        Shape("6.8M-tools", 8_192, 256, 6, 4, 4, 688),
         Shape("17.6M", 50_258, 256, 6, 4, 4, 688),
         Shape("134M", 49_152, 576, 30, 9, 3, 1_536),
         Shape("1.2B", 128_256, 2_048, 16, 32, 8, 8_192, context=4_096, device="cuda"),

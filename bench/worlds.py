@@ -45,7 +45,7 @@ def ensure_model(place: Place) -> None:
 
     unfinished = folder.with_name(f".{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
-    tokenizer = _tokenizer(place.shape, place.world)
+    tokenizer = tokenizer_of(place.shape, place.world)
     torch.manual_seed(place.seed)
     ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     LlamaForCausalLM(llama_config(place.shape, **ends)).save_pretrained(unfinished)
@@ -70,8 +70,9 @@ def llama_config(shape: Shape, **more: Any) -> Any:
     )
 
 
-def _tokenizer(shape: Shape, world: Path) -> Any:
-    """A byte-level BPE learnt from the world's texts: of the shape's vocabulary, or as near as the texts allow."""
+def tokenizer_of(shape: Shape, world: Path, special: Sequence[str] = (END, PAD), template: str = TEMPLATE) -> Any:
+    """A byte-level BPE learnt from the world's texts: of the shape's vocabulary, or as near as the texts allow. The
+    first of the special tokens ends a turn, the second pads."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -80,13 +81,18 @@ def _tokenizer(shape: Shape, world: Path) -> Any:
     made.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=shape.learnt or shape.vocabulary,
-        special_tokens=[END, PAD],
+        special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     made.train_from_iterator(_passages(world), trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token=END, pad_token=PAD, chat_template=TEMPLATE, padding_side="left"
+        tokenizer_object=made,
+        eos_token=special[0],
+        pad_token=special[1],
+        additional_special_tokens=list(special[2:]),
+        chat_template=template,
+        padding_side="left",
     )
 
 
