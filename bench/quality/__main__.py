@@ -31,14 +31,17 @@ def main() -> None:
     """Run what was asked for and is not finished, seed by seed, and write the page of all results."""
     asked = _arguments()
     if not asked.page:
-        model, data = _folder_of(asked.model), lines.digest(asked.data)
         for seed in range(asked.first_seed, asked.seeds):
             for name in asked.experiments or list(EXPERIMENTS):
                 experiment = EXPERIMENTS[name]
-                place = Place(model, asked.data, KEPT / name, str(PEERS))
                 for part in experiment.parts(seed):
-                    if not asked.part or part.name in asked.part:
-                        _finish(experiment, part, place, asked.model, data)
+                    if asked.part and part.name not in asked.part:
+                        continue
+                    if experiment.world:
+                        _finish(experiment, part, Place("", "", KEPT / name), "", "")
+                    else:
+                        place = Place(_folder_of(asked.model), asked.data, KEPT / name, str(PEERS))
+                        _finish(experiment, part, place, asked.model, lines.digest(asked.data))
     write_page(RESULTS, ROOT / "docs", EXPERIMENTS)
 
 
@@ -98,7 +101,8 @@ def _arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     if unknown := set(asked.experiments) - EXPERIMENTS.keys():
         parser.error(f"no experiment is called {', '.join(sorted(unknown))}")
-    if not asked.page and not os.path.isfile(asked.data):
+    chosen = [EXPERIMENTS[name] for name in asked.experiments or EXPERIMENTS]
+    if not asked.page and not os.path.isfile(asked.data) and not all(experiment.world for experiment in chosen):
         parser.error("--data needs a file of preferences: a comparison needs real answers")
     return asked
 

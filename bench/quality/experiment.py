@@ -89,6 +89,8 @@ class Experiment:
     """The drawings of the section, as SVG, by the names of their files without ending."""
     enough: Callable[[Sequence[Line]], bool] = bool
     """Whether the parts that are finished make a section."""
+    world: bool = False
+    """Whether it is on the demonstration's world, without the model and the data."""
 
     def current(self, lines: Sequence[Line]) -> list[Line]:
         """The lines of parts as they are defined now, in the order of the parts, seed by seed."""

@@ -12,11 +12,11 @@ HEAD = dedent(
     <!-- written by python -m bench.quality -->
     # Results
 
-    Effects of the trainers on a real model, beside published results. Each section names its claim, its data and its
+    Effects of the trainers, on a real model, beside published results. Each section names its claim, its data and its
     seeds; intervals are of 95 %, over the stated source of uncertainty. `make quality ARGS="--data FILE"` repeats all
     experiments, and `bench/quality/results` has every number, with the settings and the CPU seconds of each part. Data
     are read when an experiment runs, and are not part of this repository: here the test file of hh-rlhf's helpful-base
-    (MIT). The model is SmolLM2-135M-Instruct, in float32."""
+    (MIT). The model is SmolLM2-135M-Instruct, in float32, except where a section names another."""
 )
 
 

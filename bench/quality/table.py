@@ -1,6 +1,6 @@
 """The experiments, in the order of the page."""
 
-from bench.quality import chosen, helpful, parity, rates, reverse, sentiment
+from bench.quality import chosen, helpful, parity, rates, reverse, rubrics, sentiment
 from bench.quality.experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -12,5 +12,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         reverse.EXPERIMENT,
         parity.EXPERIMENT,
         rates.EXPERIMENT,
+        rubrics.EXPERIMENT,
     )
 }

@@ -14,13 +14,13 @@ HERE = Path(__file__).parent
 INTRODUCTION = """\
 # The laboratory
 
-Five experiments on the demonstration's world, and one on games small enough to enumerate. Gold, the raters' true
+Six experiments on the demonstration's world, and one on games small enough to enumerate. Gold, the raters' true
 utility, is known in that world, and so is every effect of RLHF on it. Each is one command; with a finished
 `tutelage demo` the models need not be trained again:
 
 ```sh
 tutelage demo --out runs/demo
-tutelage lab kl --from runs/demo        # advantages, estimators, overoptimisation, recipes likewise
+tutelage lab kl --from runs/demo        # advantages, estimators, overoptimisation, recipes, rubrics likewise
 tutelage lab credit                     # needs no models
 ```
 
@@ -73,6 +73,14 @@ WORDS: dict[str, tuple[str, tuple[str, ...], str]] = {
         (
             "Not shown: the results of tuned recipes or longer runs. Recipes designed for long completions that are "
             "right or wrong (dapo, gspo, vapo and their kin) are far from their purpose here."
+        ),
+    ),
+    "rubrics": (
+        "Can a rubric be over-optimised? (`tutelage lab rubrics`)",
+        ("judge", "gold", "distance"),
+        (
+            "Not shown: real judges, whose errors about different criteria and between models have causes in common; "
+            "errors of other sizes; and a tuned rate of dropout."
         ),
     ),
     "credit": (

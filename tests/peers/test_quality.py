@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.quality import chosen, helpful, lines, parity, rates, reverse, scores, sentiment, sentiment_page
+from bench.quality import chosen, helpful, lines, parity, rates, reverse, rubrics, scores, sentiment, sentiment_page
 from bench.quality.best_of_n import expected_best, tied_kl
 from bench.quality.experiment import Experiment, Line, Part, Place
 from bench.quality.page import write_page
@@ -276,3 +276,23 @@ def test_reversed_words_before_and_after():
     found = [of_part(reverse.EXPERIMENT, "reverse", words=[4, 9], scores=measured, curve=[0.1, 0.2, 0.3])]
     assert "| after GRPO | 0.62" in reverse.section(found)
     assert reverse.figures(found)["reverse"].startswith("<svg")
+
+
+def test_rubrics_wait_for_all_ways_and_show_differences_within_seeds():
+    ends = {"judge": 0.3, "dropout": 0.25, "ensemble": 0.5, "gold": 0.8}
+    judges = of_part(rubrics.EXPERIMENT, "judges", right=[0.8], correlation=[0.5, 0.75])
+    found = [judges]
+    for seed in (0, 1):
+        for way, gold in ends.items():
+            curve = [0.3] * 20
+            final = {"gold": gold + 0.1 * seed, "proxy": 0.9, "kl": 4.0, "length": 40.0}
+            found.append(of_part(rubrics.EXPERIMENT, way, seed, proxy=curve, gold=curve, kl=curve, final=final))
+    text = rubrics.section(found)
+    assert "| ensemble of judges | 0.90 | 0.55 | +0.20, +0.20 to +0.20 |" in text
+    assert "| rubric dropout | 0.90 | 0.30 | \N{MINUS SIGN}0.05" in text
+    assert "correlate with gold at 0.50 to 0.75" in " ".join(text.split())
+    assert all(f"results/{name}.svg" in text for name in rubrics.figures(found))
+    assert rubrics.EXPERIMENT.enough(found)
+    assert not rubrics.EXPERIMENT.enough(found[:4])
+    assert [part.name for part in rubrics.EXPERIMENT.parts(0)] == ["judges", *ends]
+    assert rubrics.EXPERIMENT.parts(3) == []

@@ -65,6 +65,11 @@ class Overoptimisation(LabSettings):
     and the KL penalty (Gao et al. 2022)."""
 
 
+class Rubrics(LabSettings):
+    """Over-optimisation of a rubric under a noisy judge by GRPO, with three seeds, and remedies: rubric dropout and an
+    ensemble of judges (Yang et al. 2026)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipes(LabSettings):
     """Recipes at equal tokens, with three seeds: gold by KL and by time."""
@@ -97,6 +102,7 @@ SUBCOMMANDS = MappingProxyType(
         "advantages": Advantages,
         "recipes": Recipes,
         "overoptimisation": Overoptimisation,
+        "rubrics": Rubrics,
         "credit": Credit,
     }
 )

@@ -30,6 +30,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "pairs": (16, 40), "epochs": (1.0, 1.0), "remedied": 16, "prompts": 3, "samples": 8, "test_pairs": 12,
         "coefs": (1.0,), "plan": Climb(set=("penalty=none",), **SHORT),
     },
+    "rubrics": {"seeds": 2, "ensemble": 2, "answers": 40, "plan": Climb(recipe="grpo", set=("penalty=none",), **SHORT)},
     "credit": {"games": 4, "group": 2},
 }  # fmt: skip
 
