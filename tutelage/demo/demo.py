@@ -97,7 +97,9 @@ def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
         )
     for name, solved in summary.get("rewards", {}).items():
         low, high = solved["interval"]
-        console.print(f"Reward {name}: {solved['mean']:.2f} ({low:.2f} to {high:.2f} over the seeds) solved.")
+        console.print(
+            f"Paid by {name}: {solved['mean']:.2f} of held-out questions solved ({low:.2f} to {high:.2f}, over seeds)."
+        )
     asked = config.load(EvaluateSettings, out / "evaluate" / "config.json")
     _show_answers(console, out, asked.names)
     console.print(f"[bold]Took[/] {summary['seconds']['total']:.0f} s and {summary['peak_rss_mb']:.0f} MB.\n")

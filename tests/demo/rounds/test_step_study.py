@@ -10,7 +10,7 @@ import pytest
 from tutelage.data.formats import load_steps
 from tutelage.data.records import CompletionRecord, Message, Prompt, user
 from tutelage.demo.rounds.simulated_study import STUDY, Judging
-from tutelage.demo.rounds.step_study import hold_step_study
+from tutelage.demo.rounds.step_study import JudgedEpisode, hold_step_study, judged_episodes
 from tutelage.people import list_votes, open_store, open_study
 from tutelage.people.simulated_raters import ReliableRater
 
@@ -38,7 +38,7 @@ def episodes(count: int) -> tuple[list[Prompt], list[CompletionRecord]]:
 
 
 def held(out: Path, count: int) -> dict[str, str]:
-    hold_step_study(out, *episodes(count), RATERS, is_good, JUDGING, quiet=True)
+    hold_step_study(out, judged_episodes(*episodes(count), is_good), RATERS, JUDGING, quiet=True)
     return {name: (out / name).read_text() for name in FILES}
 
 
@@ -93,10 +93,23 @@ def test_an_episode_that_a_study_cannot_store_is_left_out(tmp_path: Path) -> Non
     prompts, completions = episodes(10)
     completions[0] = replace(completions[0], text="\0", steps=((Message("assistant", "\0"),),))
     completions[1] = replace(completions[1], steps=())
-    hold_step_study(tmp_path, prompts, completions, RATERS, is_good, JUDGING, quiet=True)
+    hold_step_study(tmp_path, judged_episodes(prompts, completions, is_good), RATERS, JUDGING, quiet=True)
     labelled = [load_steps(tmp_path / name).records for name in ("steps.jsonl", "test_steps.jsonl")]
     assert {r.messages for records in labelled for r in records} == {p.messages for p in prompts[2:]}
 
 
 def test_a_seed_gives_the_same_labels_everywhere(tmp_path: Path) -> None:
     assert held(tmp_path / "one", 20) == held(tmp_path / "other", 20)
+
+
+def test_the_end_of_an_episode_is_asked_after_the_conversation_before_it() -> None:
+    prompt, (first, second, last) = Prompt("p", user("q")), [(Message("assistant", word),) for word in "abc"]
+    second = (*second, Message("tool", "found", name="search"))
+    episode = JudgedEpisode(
+        prompt, CompletionRecord("c", "p", "", "m", steps=(first, second, last)), (True, False, True)
+    )
+    end = episode.end()
+    assert end.prompt.messages == (*prompt.messages, *first, *second)
+    assert end.completion.steps == (last,)
+    assert end.completion.prompt_id == end.prompt.id
+    assert end.good == (True,)

@@ -17,6 +17,7 @@ from tutelage.data.formats import load_prompts, load_steps
 from tutelage.demo.rounds import tools
 from tutelage.demo.rounds.round import RoundPlace, run_round
 from tutelage.demo.rounds.tools import ToolsRound, ToolsScale
+from tutelage.train.run.json_lines import read_lines
 
 SMALL = ToolsScale(
     shape=Shape(vocabulary=380, hidden=16, layers=1, heads=2, context=192),
@@ -26,11 +27,14 @@ SMALL = ToolsScale(
     batch=4,
     seeds=2,
     test_episodes=1,
+    sampled_prompts=90,
     judged_prompts=30,
     episodes=2,
     overlap=3,
+    turn_tokens=8,
 )
-STAGES = ["sft", "sample", "judge", "reward", "improve", "seeds", "evaluate"]
+STAGES = ["sft", "sample", "judge", "reward", "judge_outcome", "reward_outcome", "improve", "compare", "evaluate"]
+REWARDS = ["step votes", "outcome votes", "solution"]
 
 
 def read(path: Path) -> Any:
@@ -54,7 +58,7 @@ def test_the_stages_are_done_and_reported(finished: tuple[Path, str]) -> None:
     assert [(stage["name"], stage["status"]) for stage in told["stages"]] == [(name, "done") for name in STAGES]
     assert told["command"] == "tutelage demo --world tools --seed 0"
     assert tools.STORY.title in (out / "report.html").read_text(encoding="utf-8")
-    for expected in ("turns of an episode", "over the seeds", "tutelage docs agents"):
+    for expected in ("turns of an episode", "tutelage docs agents", *(f"Paid by {name}" for name in REWARDS)):
         assert expected in printed
     assert "collect init" not in printed
 
@@ -71,7 +75,7 @@ def test_the_figures_are_those_of_the_episodes(finished: tuple[Path, str]) -> No
         assert summary[name]["gold_mean"] == pytest.approx(sum(solved) / len(rows))
         assert 1 <= summary[name]["turns"] <= tools.TURNS
     assert list(read(out / "evaluate" / "summary.json")["win_rate"]) == ["gold"]
-    assert list(summary["rewards"]) == ["steps", "outcome"]
+    assert list(summary["rewards"]) == REWARDS
     for reward in summary["rewards"].values():
         assert reward["interval"][0] <= reward["mean"] <= reward["interval"][1]
     assert 0 <= summary["step_reward"]["accuracy"] <= 1
@@ -89,6 +93,32 @@ def test_raters_judge_steps_of_train_episodes_with_the_tools_in_view(finished: t
     assert all(label in (0.0, 1.0) for record in test for label in record.labels)
     raters = {row["name"]: row for row in read(out / "judge" / "judgements.json")["raters"]}
     assert {name: row["truth"] for name, row in raters.items()} == tools.RATERS
+
+
+def test_as_many_votes_are_on_outcomes_as_on_steps(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    votes, outcomes = (read(out / name / "judgements.json")["votes"] for name in ("judge", "judge_outcome"))
+    assert outcomes == pytest.approx(votes, rel=0.1)
+    labelled = load_steps(out / "judge_outcome" / "steps.jsonl").records
+    assert {len(record.steps) for record in labelled} == {1}
+    asked = [
+        {next(m.content for m in record.messages if m.role == "user") for record in load_steps(file).records}
+        for file in (out / "judge_outcome" / "steps.jsonl", out / "judge_outcome" / "test_steps.jsonl")
+    ]
+    assert all(asked)
+    assert not asked[0] & asked[1]
+
+
+def test_the_curves_are_those_of_the_runs(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    compared = read(out / "compare" / "summary.json")
+    assert list(compared["curves"]) == compared["columns"] == REWARDS
+    runs = [out / "improve", out / "compare" / "step-votes-1"]
+    logged = [[row["gold/mean"] for row in read_lines(run / "metrics.jsonl") if "gold/mean" in row] for run in runs]
+    curve = compared["curves"]["step votes"]
+    assert curve["mean"] == pytest.approx([sum(step) / 2 for step in zip(*logged, strict=True)])
+    assert curve["low"] == pytest.approx(list(map(min, *logged)))
+    assert curve["high"] == pytest.approx(list(map(max, *logged)))
 
 
 def test_held_out_questions_have_other_prices(finished: tuple[Path, str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 from tutelage.base import config
@@ -29,10 +30,11 @@ from tutelage.data.records import Messages, Prompt, Split, Step, message_row
 from tutelage.data.worlds import Market, good_steps
 from tutelage.demo.rounds.round import RoundPlace, Stage, Story, Texts, evaluated, with_texts
 from tutelage.demo.rounds.simulated_study import Judging
-from tutelage.demo.rounds.step_study import hold_step_study
+from tutelage.demo.rounds.step_study import JudgedEpisode, hold_step_study, judged_episodes
 from tutelage.models.fresh import save_fresh
 from tutelage.people.simulated_raters import ReliableRater
 from tutelage.stats.intervals import mean_interval
+from tutelage.train.run.json_lines import read_lines
 
 STORY = Story(
     title="Teaching a small model to use its tools",
@@ -49,6 +51,29 @@ TURNS = 6
 SOLVED = "rule:exact(column=solution)"
 RATERS = {"Amina": 0.95, "Bruno": 0.9, "Chen": 0.85, "Dalia": 0.8, "Emeka": 0.7, "Freya": 0.55}
 """Simulated raters, with the probability that each is right about a step."""
+FOLD = "min"
+"""Score of an episode by the step reward."""
+ABOUT = {
+    "judge": (
+        "Raters see an episode and say of every step whether it is good: of what was called, of what came back, and of"
+        " the answer. From their votes alone the labels and the reliability of each are estimated."
+    ),
+    "reward": (
+        "A process reward model is trained on the labels to tell the probability that a step is good. It is tested on"
+        " episodes of other questions against the truth."
+    ),
+    "judge_outcome": (
+        "For comparison, the same raters judge the answer alone, after they have read the episode before it: the same"
+        " number of votes, on more episodes."
+    ),
+    "reward_outcome": "A reward model of the same kind is trained on these labels, which say nothing of earlier steps.",
+    "compare": (
+        "The share of held-out questions that are solved, by what the policy was paid for and by the seed of its"
+        " training: the step reward, the outcome reward of as many votes, and the solution itself, which is known where"
+        " answers can be checked."
+    ),
+}
+"""What the report says about the stages of this world."""
 MARKS = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "[TOOL_CALLS]", "[ARGS]")
 TEMPLATE = (
     "{% if tools %}<|system|>{% for tool in tools %}{{ tool.function.name }} {% endfor %}{% endif %}"
@@ -69,8 +94,10 @@ class ToolsScale:
     )
     demonstrations: int = 1700
     sft_epochs: float = 4.0
+    sampled_prompts: int = 420
+    """Questions whose episodes are sampled for the raters."""
     judged_prompts: int = 120
-    """Questions whose episodes are judged."""
+    """Those of them whose episodes are judged step by step; outcomes are judged of more, for as many votes."""
     episodes: int = 4
     """Episodes of each of them."""
     overlap: int = 3
@@ -99,33 +126,51 @@ class ToolsRound:
     def texts(self) -> Texts:
         """Amounts of the texts, and their seed."""
         scale = self.scale
-        return Texts(demonstrations=scale.demonstrations, judged_prompts=scale.judged_prompts, seed=self.place.seed)
+        return Texts(demonstrations=scale.demonstrations, judged_prompts=scale.sampled_prompts, seed=self.place.seed)
 
     def stages(self) -> list[Stage]:
         """All stages, in order."""
         tuning, evaluation, runs, quiet = self._sft(), self._evaluate("improve"), self._runs(), self.place.quiet
-        sampling, judging, fitting = self._sample(), self._judging(), self._reward()
+        sampling, judging = self._sample(), self._judging()
+        steps, outcome = self._reward("reward", "judge"), self._reward("reward_outcome", "judge_outcome")
         improving, *others = [settings for own in runs.values() for settings in own]
         stages = [
             Stage("sft", "Supervised fine-tuning", (tuning,), lambda: complete(prepare_sft(tuning), quiet=quiet)),
             Stage("sample", "Sampling episodes", (sampling,), lambda: sample(replace(sampling, name="sft/model"))),
-            Stage("judge", "Raters judge steps", (judging,), lambda: self._judge(judging)),
-            Stage("reward", "Step reward", (fitting,), lambda: complete(prepare_reward(fitting), quiet=quiet)),
-            Stage("improve", "RLOO", (improving,), lambda: complete(prepare_improve(improving), quiet=quiet)),
-            Stage("seeds", "Further seeds", tuple(others), lambda: self._compare(runs)),
+            Stage("judge", "Raters judge steps", (judging,), lambda: self._judge(judging), about=ABOUT["judge"]),
+            Stage(
+                "reward", "Step reward", (steps,), lambda: complete(prepare_reward(steps), quiet=quiet),
+                about=ABOUT["reward"],
+            ),
+            Stage(
+                "judge_outcome", "Raters judge outcomes", (judging,), lambda: self._judge_outcomes(judging),
+                kind="judge", about=ABOUT["judge_outcome"],
+            ),
+            Stage(
+                "reward_outcome", "Outcome reward", (outcome,), lambda: complete(prepare_reward(outcome), quiet=quiet),
+                kind="reward", about=ABOUT["reward_outcome"],
+            ),
+            Stage(
+                "improve", "RLOO by the step reward", (improving,),
+                lambda: complete(prepare_improve(improving), quiet=quiet),
+            ),
+            Stage(
+                "compare", "Rewards compared", tuple(others), lambda: self._compare(runs), kind="compare",
+                about=ABOUT["compare"],
+            ),
             Stage("evaluate", "Evaluation", (evaluation,), lambda: evaluate(evaluation)),
-        ]
+        ]  # fmt: skip
         return [with_texts(stages[0], self.texts, self._write), *stages[1:]]
 
     def results(self) -> dict[str, Any]:
-        """Main results: those of the evaluation, and of all seeds."""
+        """Main results: those of the evaluation, of both studies, and of all rewards and seeds."""
         out = self.place.folder
-        judged, fitted, seeds = (
+        judged, fitted, compared = (
             json.loads((out / name / "summary.json").read_text(encoding="utf-8"))
-            for name in ("judge", "reward", "seeds")
+            for name in ("judge", "reward", "compare")
         )
         steps = {"labels": judged["label_accuracy"]} | {key: fitted[key] for key in ("accuracy", "accuracy_interval")}
-        return evaluated(out / "evaluate") | {"step_reward": steps, "rewards": seeds["rewards"]}
+        return evaluated(out / "evaluate") | {"step_reward": steps, "rewards": compared["rewards"]}
 
     def _write(self) -> None:
         """Write demonstrations, questions and price lists, and the model with random weights."""
@@ -135,7 +180,7 @@ class ToolsRound:
         rows = ({"messages": list(map(message_row, one)), "tools": offered} for one in shown)
         write_jsonl(place.data("demonstrations.jsonl"), rows)
         splits: tuple[Split, Split] = ("train", "held_out")
-        asked = market.prompts("train")[: self.scale.judged_prompts]
+        asked = market.prompts("train")[: self.scale.sampled_prompts]
         write_jsonl(place.data("prompts_to_judge.jsonl"), map(to_row, asked))
         for split in splits:
             write_jsonl(place.data(f"prompts_{split}.jsonl"), map(to_row, market.prompts(split)))
@@ -169,12 +214,25 @@ class ToolsRound:
         )
 
     def _judge(self, judging: Judging) -> None:
-        """Let the simulated raters judge every step, and write labels for training."""
-        asked = self.place.folder / "sample"
-        prompts, episodes = (load_prompts(asked / "prompts.jsonl"), load_completions(asked / "completions.jsonl"))
-        raters = [ReliableRater(name, reliability) for name, reliability in RATERS.items()]
-        out = self.place.folder / "judge"
-        hold_step_study(out, prompts.records, episodes.records, raters, _truth, judging, quiet=self.place.quiet)
+        """Let the simulated raters judge every step of the episodes of the first questions."""
+        shown = self._episodes(self.scale.judged_prompts)
+        hold_step_study(self.place.folder / "judge", shown, _raters(), judging, quiet=self.place.quiet)
+
+    def _judge_outcomes(self, judging: Judging) -> None:
+        """Let them judge the last step alone, of as many episodes as makes the same number of votes."""
+        out = self.place.folder
+        votes = json.loads((out / "judge" / "judgements.json").read_text(encoding="utf-8"))["votes"]
+        ends = [episode.end() for episode in self._episodes(self.scale.sampled_prompts)]
+        count = round(votes / judging.overlap / (1 - judging.held_out))
+        hold_step_study(out / "judge_outcome", ends[:count], _raters(), judging, quiet=self.place.quiet)
+
+    def _episodes(self, prompts: int) -> list[JudgedEpisode]:
+        """The sampled episodes of the first questions, with the truth about their steps."""
+        sampled = self.place.folder / "sample"
+        asked = load_prompts(sampled / "prompts.jsonl").records[:prompts]
+        known = {prompt.id for prompt in asked}
+        episodes = load_completions(sampled / "completions.jsonl").records
+        return judged_episodes(asked, [one for one in episodes if one.prompt_id in known], _truth)
 
     def _sft(self) -> SftSettings:
         return SftSettings(
@@ -190,12 +248,12 @@ class ToolsRound:
             rouge=0,
         )
 
-    def _reward(self) -> RewardSettings:
+    def _reward(self, stage: str, study: str) -> RewardSettings:
         return RewardSettings(
-            **self.place.run("reward"),
+            **self.place.run(stage),
             model=self.place.model("sft"),
-            data=str(self.place.folder / "judge" / "steps.jsonl"),
-            test=str(self.place.folder / "judge" / "test_steps.jsonl"),
+            data=str(self.place.folder / study / "steps.jsonl"),
+            test=str(self.place.folder / study / "test_steps.jsonl"),
             steps=True,
             epochs=self.scale.reward_epochs,
             batch_size=16,
@@ -204,23 +262,33 @@ class ToolsRound:
         )
 
     def _runs(self) -> dict[str, list[ImproveSettings]]:
-        """Runs of reinforcement learning by their rewards, one for each seed. The first is the stage `improve`."""
-        rewards = {"steps": (f"min:{self.place.folder / 'reward' / 'model'}",), "outcome": (SOLVED,)}
+        """Runs of reinforcement learning by their rewards, one for each seed. The first is the stage `improve`.
+
+        A reward of outcomes knows nothing of earlier turns, so what it would pay them is left out: RLOO sees the sum.
+        """
+        learnt = self.place.folder
+        rewards = {
+            "step votes": (f"{FOLD}:{learnt / 'reward' / 'model'}", "turn_rloo"),
+            "outcome votes": (f"last:{learnt / 'reward_outcome' / 'model'}", "rloo"),
+            "solution": (SOLVED, "turn_rloo"),
+        }
+        names = {
+            (reward, number): f"compare/{reward.replace(' ', '-')}-{number}"
+            for reward in rewards
+            for number in range(self.scale.seeds)
+        } | {("step votes", 0): "improve"}
         return {
-            name: [
-                self._improve("improve" if not (place or number) else f"seeds/{name}-{number}", reward, number)
-                for number in range(self.scale.seeds)
-            ]
-            for place, (name, reward) in enumerate(rewards.items())
+            reward: [self._improve(names[reward, number], *how, number) for number in range(self.scale.seeds)]
+            for reward, how in rewards.items()
         }
 
-    def _improve(self, stage: str, reward: tuple[str, ...], number: int) -> ImproveSettings:
+    def _improve(self, stage: str, reward: str, recipe: str, number: int) -> ImproveSettings:
         return ImproveSettings(
             **self.place.run(stage) | {"seed": self.place.seed + number},
             model=self.place.model("sft"),
             prompts=self.place.data("prompts_train.jsonl"),
-            reward=reward,
-            recipe="turn_rloo",
+            reward=(reward,),
+            recipe=recipe,
             steps=self.scale.steps,
             batch_size=self.scale.batch,
             sampling=self._sampling,
@@ -245,25 +313,37 @@ class ToolsRound:
         )
 
     def _compare(self, runs: Mapping[str, Sequence[ImproveSettings]]) -> None:
-        """Train with the further seeds, and write the share of held-out questions that the policies of all seeds solve,
-        with the interval of its mean over the seeds."""
+        """Train with the further rewards and seeds, and write the share of questions that the policies solve: of
+        held-out ones at the end, and of those of training step by step, with intervals of the means over the seeds."""
         for settings in chain.from_iterable(runs.values()):
             complete(prepare_improve(settings), quiet=self.place.quiet)
         solved = {name: [self._solved(settings.out) for settings in own] for name, own in runs.items()}
-        columns = list(zip(*solved.values(), strict=True))
         means = {name: mean_interval(values) for name, values in solved.items()}
+        columns = zip(*solved.values(), strict=True)
         rows = [{"name": f"seed {self.place.seed + n}", "values": list(own)} for n, own in enumerate(columns)]
         notes = [f"{one.low:.2f} to {one.high:.2f}" for one in means.values() if one.low is not None]
         rows.append({"name": "mean", "values": [one.value for one in means.values()], "note": " · ".join(notes)})
         rewards = {name: {"mean": one.value, "interval": [one.low, one.high]} for name, one in means.items()}
-        summary = {"columns": list(runs), "rows": rows, "rewards": rewards}
-        file = self.place.folder / "seeds" / "summary.json"
+        curves = {name: _curve([settings.out for settings in own]) for name, own in runs.items()}
+        summary = {"columns": list(runs), "rows": rows, "rewards": rewards, "curves": curves}
+        file = self.place.folder / "compare" / "summary.json"
         file.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
     def _solved(self, run: Path) -> float:
         """Share of the held-out questions that the policy of a run solves."""
-        evaluation = self._evaluate(run.relative_to(self.place.folder).as_posix(), f"seeds/evaluate-{run.name}")
+        evaluation = self._evaluate(run.relative_to(self.place.folder).as_posix(), f"compare/evaluate-{run.name}")
         return evaluate(replace(evaluation, against="")).figures["gold_mean"]
+
+
+def _curve(runs: Sequence[Path]) -> dict[str, list[float]]:
+    """Share of the training questions that the episodes of each step solved: its mean, lowest and highest."""
+    logs = [[row["gold/mean"] for row in read_lines(run / "metrics.jsonl") if "gold/mean" in row] for run in runs]
+    steps = list(zip(*logs, strict=True))
+    return {"mean": [fmean(own) for own in steps], "low": list(map(min, steps)), "high": list(map(max, steps))}
+
+
+def _raters() -> list[ReliableRater]:
+    return [ReliableRater(name, reliability) for name, reliability in RATERS.items()]
 
 
 def _truth(prompt: Prompt, steps: Sequence[Step]) -> Sequence[bool]:
