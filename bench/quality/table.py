@@ -1,6 +1,6 @@
 """The experiments, in the order of the page."""
 
-from bench.quality import chosen, helpful, parity, rates, reverse, rubrics, sentiment
+from bench.quality import chosen, helpful, parity, rates, reverse, rubrics, sentiment, steps
 from bench.quality.experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -13,5 +13,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         parity.EXPERIMENT,
         rates.EXPERIMENT,
         rubrics.EXPERIMENT,
+        steps.EXPERIMENT,
     )
 }

@@ -10,7 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.quality import chosen, helpful, lines, parity, rates, reverse, rubrics, scores, sentiment, sentiment_page
+from bench.quality import (
+    chosen,
+    helpful,
+    lines,
+    parity,
+    rates,
+    reverse,
+    rubrics,
+    scores,
+    sentiment,
+    sentiment_page,
+    steps,
+)
 from bench.quality.best_of_n import expected_best, tied_kl
 from bench.quality.experiment import Experiment, Line, Part, Place
 from bench.quality.page import write_page
@@ -296,3 +308,24 @@ def test_rubrics_wait_for_all_ways_and_show_differences_within_seeds():
     assert not rubrics.EXPERIMENT.enough(found[:4])
     assert [part.name for part in rubrics.EXPERIMENT.parts(0)] == ["judges", *ends]
     assert rubrics.EXPERIMENT.parts(3) == []
+
+
+def test_rewards_of_steps_and_outcomes_are_compared_world_by_world():
+    """Seeds of one world share its model and votes, so a world counts once."""
+
+    def world(seed, gain):
+        solved = {"step votes": [0.8 + gain, 0.9 + gain], "outcome votes": [0.8, 0.9], "solution": [0.9, 1.0]}
+        curve = [0.2, 0.75 + seed / 10, 0.9]
+        curves = {name: {"mean": curve, "low": curve, "high": curve} for name in solved}
+        raters = [{"truth": 0.9, "interval": [0.85, 0.95]}, {"truth": 0.6, "interval": [0.7, 0.8]}]
+        judged = {"votes": 3000, "raters": raters, "step_reward": {"accuracy": 0.95}}
+        return of_part(steps.EXPERIMENT, "tools", seed, before=0.2, solved=solved, curves=curves, **judged)
+
+    found = [world(0, 0.0), world(1, 0.1), world(2, 0.05)]
+    text = " ".join(steps.section(found).split())
+    half = 4.303 * 0.05 / math.sqrt(3)  # Student's quantile with two degrees of freedom
+    assert f"solved +0.05 ({0.05 - half:+.2f} to {0.05 + half:+.2f}) more" in text
+    assert "| the solution itself | 0.95 (0.95 to 0.95) | 0.95, 0.95, 0.95 | 3, 2, 2 |" in text
+    assert "3 of the 6 intervals" in text
+    assert "| the solution itself | 0.95 (0.31 to 1.59) | 0.90, 1.00 |" in steps.section(found[:1])  # over its seeds
+    assert steps.figures(found)["steps"].startswith("<svg")
