@@ -132,10 +132,8 @@ def findings(runs: Sequence[RubricRun]) -> list[str]:
     for way in ("dropout", "ensemble"):
         told.append(_remedy(way, of_way(runs, way), alone))
     true = of_way(runs, "gold")
-    told.append(
-        f"Trained on the true verdicts gold ends at {_mean(true, 'gold')}, with one judge at {_mean(alone, 'gold')}."
-    )
-    return told
+    ends = f"at {_mean(true, 'gold')} (mean of {counted(len(true), 'seed')}), with one judge at {_mean(alone, 'gold')}"
+    return [*told, f"Trained on the true verdicts gold ends {ends}."]
 
 
 def _curve(runs: Sequence[RubricRun]) -> str:
