@@ -15,7 +15,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
 from tutelage.data.formats import load_prompts, load_steps
 from tutelage.demo.rounds import tools
-from tutelage.demo.rounds.round import RoundPlace, run_round
+from tutelage.demo.rounds.round import RoundPlace, run_round, run_stages
 from tutelage.demo.rounds.tools import ToolsRound, ToolsScale
 from tutelage.train.run.json_lines import read_lines
 
@@ -139,3 +139,40 @@ def test_a_second_run_trains_nothing_and_another_scale_is_refused(finished: tupl
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == before
     with pytest.raises(TutelageError, match="stage 'improve' was made with other settings"):
         run_round(ToolsRound(place=place, scale=replace(SMALL, steps=2)))
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a round of full size, without the comparison of rewards."""
+    out = tmp_path_factory.mktemp("learnt") / "round"
+    stages = ToolsRound(place=RoundPlace(out, 0, quiet=True), scale=ToolsScale()).stages()
+    needed = ("sft", "sample", "judge", "reward", "improve", "evaluate")
+    run_stages(out, tools.STORY, [stage for stage in stages if stage.name in needed])
+    return out
+
+
+@pytest.mark.long
+def test_the_policy_learns_its_tools_from_votes_on_steps(learnt: Path) -> None:
+    summary = read(learnt / "evaluate" / "summary.json")
+    before, after = (summary[side]["gold_mean"] for side in ("against", "model"))
+    assert before < 0.3
+    assert after > 0.8
+
+
+@pytest.mark.long
+def test_the_step_reward_judges_steps_of_other_questions_as_in_truth(learnt: Path) -> None:
+    """Better than the votes, as the labels are."""
+    fitted, judged = (read(learnt / name / "summary.json") for name in ("reward", "judge"))
+    votes = sum(tools.RATERS.values()) / len(tools.RATERS)
+    assert votes < judged["label_accuracy"]
+    assert fitted["accuracy_interval"][0] > votes
+
+
+@pytest.mark.long
+def test_reliabilities_are_recovered_from_the_votes_alone(learnt: Path) -> None:
+    """Of six 95 % intervals at most one misses the truth."""
+    raters = read(learnt / "judge" / "judgements.json")["raters"]
+    inside = [row["interval"][0] <= row["truth"] <= row["interval"][1] for row in raters]
+    assert sum(inside) >= 5
+    assert all(abs(row["reliability"] - row["truth"]) < 0.1 for row in raters)
+    assert min(raters, key=lambda row: row["reliability"])["name"] == "Freya"
