@@ -15,6 +15,7 @@ from people.worlds import asked, better, study_of
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
+from tutelage.commands.split_evidence import weights_name
 from tutelage.commands.watch import WatchSettings
 from tutelage.data.records import user
 from tutelage.people import Store, add_rater, open_store, open_study, submit
@@ -24,6 +25,7 @@ from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.completions import ServedCompletion
 from tutelage.people.user_feedback import keep_completion
 from tutelage.people.web import create_app
+from tutelage.stats.split_test import Trial
 
 PYTHON = shlex.quote(sys.executable)
 
@@ -190,11 +192,12 @@ def test_a_promotion_is_offered_with_its_evidence_and_not_made(
     candidate, study = tmp_path / "ppo", open_study(store)
     (candidate / "model").mkdir(parents=True)
     vote(store, 1)
+    trial = Trial(weights_name(str(candidate / "model")), "m", 0.1)
     words = ["watch", str(tmp_path), "--votes", "1", "--offer", str(candidate), "--split", "0.1"]
     assert main(words) == 0
     assert f"--against {candidate}/model" in capsys.readouterr().out  # nobody has had it
     for arm in "ab":
-        served = ServedCompletion(arm, user("?"), "text", "m", True, 0.1, str(candidate / "model"), arm)
+        served = ServedCompletion(arm, user("?"), "text", "m", True, 0.1, trial.name, arm)
         keep_completion(store, study.id, add_rater(store, study.id, arm).id, served)
     assert main(words) == 0
     *told, last = capsys.readouterr().out.splitlines()

@@ -215,6 +215,44 @@ def test_outcomes_of_a_split_test_outlive_the_texts(store: Store, study: Study, 
     assert {each.user for each in outcomes} == {get_rater(store, rater).name}
 
 
+def test_the_outcome_of_a_split_test_is_what_was_said_first(store: Store, study: Study, clock: Clock) -> None:
+    served(store, study, "c", trial="runs/b", arm="b")
+    first = store.now()
+    say(store, study, "c", good=True)
+    clock.seconds += 100
+    say(store, study, "c", good=False, better="Better.")
+    (outcome,) = list_outcomes(store, study.id, "runs/b")
+    assert outcome.outcome == 1.0
+    assert outcome.said is not None
+    assert first < outcome.said < first + 100
+    assert [vote.verdict for vote in list_votes(store, study.id) if vote.item == "use-c"] == ["b"]
+
+
+def test_a_version_of_a_truncated_completion_is_complete(store: Store, study: Study) -> None:
+    served(store, study, "c", finished=False)
+    say(store, study, "c", better="Better.")
+    with store.read() as connection:
+        finished = dict(connection.execute(sa.select(schema.response.c.text, schema.response.c.finished)).all())
+    assert finished == {"Text c.": 0, "Better.": 1}
+
+
+def test_completions_of_one_text_are_no_pair(store: Store, study: Study) -> None:
+    rater = served(store, study, "c")
+    keep_completion(store, study.id, rater, dataclasses.replace(SERVED, key="d", text="Text c."))
+    with pytest.raises(TutelageError, match="same text"):
+        say(store, study, "c", preferred="d")
+    assert list_questions(store, study.id) == ()
+
+
+def test_no_id_harms_the_database(store: Store, study: Study) -> None:
+    served(store, study, "c")
+    for odd in ("\x00", "c\x00", "c" * 100_000, "'; DROP TABLE completion; --", "\ud800"):
+        with pytest.raises(UnknownCompletion):
+            say(store, study, odd, good=True)
+        with pytest.raises(UnknownCompletion):
+            say(store, study, "c", preferred=odd)
+
+
 def test_a_share_of_completions_is_kept(lite: Store) -> None:
     study = create_study(lite, "use", kind="thumbs", secret=SECRET)
     kept = sum(is_in_share(study, f"c{n}", 0.2) for n in range(4_000))

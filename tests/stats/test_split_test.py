@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.split_test import Requirements, Response, read_responses, split_test
+from tutelage.stats.split_test import Requirements, Response, Trial, read_responses, split_test, trials_of
 
 HOUR = 3_600_000
 BEGIN = 1_700_000_000_000
@@ -52,6 +52,36 @@ def test_a_user_is_one_outcome_and_counts_after_the_first_hours():
     assert test.means == (0.5, None)
     assert test.pending == 1
     assert "better" in unmet(test)
+
+
+def test_what_is_said_after_the_first_hours_changes_no_outcome_that_was_counted():
+    rows = [
+        Response("a", "u1", 1.0, False, None, BEGIN, BEGIN + HOUR),
+        Response("a", "u1", None, False, None, BEGIN + HOUR),
+        Response("b", "u2", 0.0, False, None, BEGIN, BEGIN),
+        Response("b", "u3", None, False, None, BEGIN + 40 * HOUR),
+    ]
+    before = split_test(rows, Requirements())
+    rows[1] = Response("a", "u1", 0.0, False, None, BEGIN + HOUR, BEGIN + 25 * HOUR)
+    assert before.means == split_test(rows, Requirements()).means == (1.0, 0.0)
+
+
+def test_a_larger_split_only_adds_users_to_the_candidate():
+    users = [f"user {number}" for number in range(4000)]
+    small, large = (Trial("b", "a", split) for split in (0.1, 0.5))
+    first, second = ({user for user in users if trial.arm(user) == "b"} for trial in (small, large))
+    assert first < second
+    for split, found in ((0.1, first), (0.5, second)):
+        assert abs(len(found) / 4000 - split) < 4 * (split * (1 - split) / 4000) ** 0.5
+    assert {user for user in users if Trial("c", "a", 0.5).arm(user) == "b"} not in (first, second)
+
+
+def test_another_candidate_present_model_or_split_is_another_test():
+    tests = [Trial("b (1)", "a", 0.1), Trial("b (2)", "a", 0.1), Trial("b (1)", "c", 0.1), Trial("b (1)", "a", 0.5)]
+    names = [test.name for test in tests]
+    assert len(set(names)) == 4
+    assert trials_of("b (1)", 0.1, names) == [names[0], names[2]]
+    assert trials_of("b (2)", 0.5, names) == []
 
 
 def test_harm_and_lost_users_prevent_a_promotion():

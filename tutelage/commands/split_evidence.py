@@ -2,12 +2,14 @@
 
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.promote.settings import PromoteSettings
 from tutelage.commands.results import MODEL
 from tutelage.commands.study import study_address, with_password
-from tutelage.stats.split_test import Requirements, Response, SplitTest, read_responses, split_test, trial_of
+from tutelage.commands.study_data import fingerprint
+from tutelage.stats.split_test import Requirements, Response, SplitTest, read_responses, split_test, trials_of
 
 MARKS = {True: "met", False: "not met", None: "not checked"}
 
@@ -62,13 +64,25 @@ def _responses(settings: PromoteSettings, outcomes: str) -> tuple[list[Response]
 
     with closing(open_store(with_password(address), create=False)) as store:
         study = open_study(store, settings.study or None)
-        trial = trial_of(str(settings.run / MODEL))
-        served = list_outcomes(store, study.id, trial)
-        if not served:
-            known = ", ".join(list_trials(store, study.id)) or "none"
+        candidate, known = weights_name(str(settings.run / MODEL)), list_trials(store, study.id)
+        of_candidate = trials_of(candidate, settings.split, known)
+        if not of_candidate:
             raise NoResponses(
-                f"'{study.name}' has no responses of a split test of {trial}: it has tests of {known}. Serve the "
-                f"candidate with `tutelage serve --against {settings.run / MODEL} --feedback STUDY`."
+                f"'{study.name}' has no responses of a split test of {candidate} with --split {settings.split:g}. Its "
+                f"tests: {'; '.join(known) or 'none'}. Serve the candidate with `tutelage serve --against "
+                f"{settings.run / MODEL} --split {settings.split:g} --feedback STUDY`; other weights, and another "
+                "split, are another test."
             )
-    rows = [Response(row.arm, row.user, row.outcome, row.failed, row.seconds, row.time) for row in served]
-    return rows, ()
+        served = list_outcomes(store, study.id, of_candidate[-1])
+    rows = [
+        Response(row.arm, row.user, row.outcome, row.failed, row.seconds, row.time, row.said or 0) for row in served
+    ]
+    earlier = (f"Not counted, because the present model was another one: {name}" for name in of_candidate[:-1])
+    return rows, tuple(earlier)
+
+
+def weights_name(model: str) -> str:
+    """A model in a split test: its folder as an absolute path with the fingerprint of the weights, or its name on the
+    hub."""
+    path = Path(model).expanduser()
+    return f"{path.resolve()} ({fingerprint(path)})" if path.is_dir() else model

@@ -158,11 +158,11 @@ def give_feedback(store: Store, study_id: int, user: str, feedback: UserFeedback
         kept = desk.find(feedback.completion, since)
         if feedback.good is not None:
             desk.ask(f"use-{kept.key}", (desk.response(kept),), Answer(GOOD if feedback.good else BAD))
-            completions.set_outcome(connection, kept.id, float(feedback.good))
+            completions.set_outcome(connection, kept.id, float(feedback.good), store.now())
         if feedback.better is not None:
             desk.write_better(kept, feedback.better)
             if feedback.good is None:
-                completions.set_outcome(connection, kept.id, 0.0)
+                completions.set_outcome(connection, kept.id, 0.0, store.now())
         if feedback.preferred is not None:
             desk.prefer(kept, desk.find(feedback.preferred, since))
 
@@ -193,7 +193,7 @@ class _Desk:
 
     def find(self, key: str, since: int) -> KeptCompletion:
         """A completion of the user."""
-        kept = completions.find_completion(self.connection, self.study.id, key)
+        kept = completions.find_completion(self.connection, self.study.id, storable(key))
         if kept is None or kept.rater_id != self.rater.id or kept.created < since:
             raise _unknown(key)
         return kept
@@ -215,7 +215,9 @@ class _Desk:
                 completions.replace_item(self.connection, self.study.id, key, actor=self.rater.name, now=now)
             number += 1
             key = f"{kept.key}-better-{number}"
-            version = completions.insert_text(self.connection, self.study.id, kept, key, text, sampler=WRITTEN)
+            version = completions.insert_text(
+                self.connection, self.study.id, kept, key, text, sampler=WRITTEN, finished=True
+            )
         else:
             version = last[0]
         displayed = (original, completions.response_of(self.connection, version))
@@ -225,6 +227,8 @@ class _Desk:
         """Ask about two completions of one conversation, of which the user prefers the other."""
         if kept.messages != other.messages:
             raise TutelageError("The two completions reply to different conversations, so they cannot be compared.")
+        if kept.text == other.text:
+            raise TutelageError("The two completions have the same text, so neither is better.")
         first, second = sorted((kept, other), key=lambda each: each.id)
         pair = (self.response(first), self.response(second))
         choice = "right" if other.id == second.id else "left"

@@ -1,7 +1,8 @@
 """Split tests of two served models: responses of users who were assigned to one of them, and what they show.
 
 A is the present model, B the candidate. Users are independent, their responses are not: each user is one outcome, the
-mean over the responses of the first hours, and counts once these have passed. All statements hold at every look at the
+mean over the responses of the first hours and what was said of them within these, and counts once these have passed:
+from then on the outcome is the same at every look. All statements hold at every look at the
 growing data (`stats.sequential`).
 """
 
@@ -9,7 +10,6 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
@@ -20,7 +20,7 @@ from tutelage.stats.intervals import Interval
 from tutelage.stats.sequential import Arm, difference, log_evidence, log_evidence_of_split, users_needed
 
 ARMS = ("a", "b")
-_PLACES_NAMED = 3
+_AGAINST, _AT = " against ", " at "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,8 @@ class Requirements:
 @dataclass(frozen=True)
 class Response:
     """A response to a user. `outcome` in [0, 1], None if the user said nothing; `failed` and `seconds` None if not
-    measured; `time` in milliseconds since 1970, 0 if unknown."""
+    measured; `time` in milliseconds since 1970, 0 if unknown; `said`, the time of the outcome, that of the response if
+    0."""
 
     arm: str
     user: str
@@ -49,6 +50,7 @@ class Response:
     failed: bool | None
     seconds: float | None
     time: int
+    said: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,17 +83,31 @@ class SplitTest:
         return all(each.met is not False for each in self.conditions)
 
 
-def arm_of(user: str, trial: str, split: float) -> str:
-    """The arm of a user in a split test: b, the candidate, for the share `split` of users, by SHA-256 of the test and
-    the user. It is the same at every visit, and independent between tests."""
-    digest = hashlib.sha256(f"{trial}|{user}".encode()).digest()
-    return "b" if int.from_bytes(digest[:7], "big") < split * (1 << 56) else "a"
+@dataclass(frozen=True)
+class Trial:
+    """A split test: the `candidate` and the `present` model by name, with the fingerprints of their weights, and the
+    share of users who get the candidate. With another of these it is another test, whose outcomes are counted apart."""
+
+    candidate: str
+    present: str
+    split: float
+
+    @property
+    def name(self) -> str:
+        """The name of the test in a study."""
+        return f"{self.candidate}{_AGAINST}{self.present}{_AT}{self.split:g}"
+
+    def arm(self, user: str) -> str:
+        """The arm of a user: b, the candidate, for the share `split`, by SHA-256 of the candidate and the user. It is
+        the same at every visit, independent between candidates, and a larger split only adds users to B."""
+        digest = hashlib.sha256(f"{self.candidate}|{user}".encode()).digest()
+        return "b" if int.from_bytes(digest[:7], "big") < self.split * (1 << 56) else "a"
 
 
-def trial_of(candidate: str) -> str:
-    """The name of the split test of a candidate: its folder as an absolute path, or its name on the hub."""
-    path = Path(candidate).expanduser()
-    return str(path.resolve()) if path.is_dir() else candidate
+def trials_of(candidate: str, split: float, names: Iterable[str]) -> list[str]:
+    """Those of the names that are of tests of this candidate at this split, in their order."""
+    begin, end = candidate + _AGAINST, f"{_AT}{split:g}"
+    return [name for name in names if name.startswith(begin) and name.endswith(end)]
 
 
 def read_responses(source: str) -> tuple[list[Response], tuple[str, ...]]:
@@ -193,11 +209,12 @@ def _users(rows: Iterable[Response], required: Requirements) -> dict[str, _User]
                 f"The user {row.user!r} was assigned to both models. Assign each user to one, and leave out users from "
                 "before the split."
             )
-        if row.time - user.begin > required.hours * 3_600_000:
+        end = user.begin + required.hours * 3_600_000
+        if row.time > end:
             continue
         if row.failed is not None:
             user.failed.append(float(row.failed))
-        if row.outcome is not None:
+        if row.outcome is not None and row.said <= end:
             user.outcomes.append(row.outcome)
         if row.seconds is not None and required.slow is not None:
             user.slow.append(float(row.seconds >= required.slow))

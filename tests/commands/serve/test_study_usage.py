@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing, contextmanager
 
 import httpx
@@ -18,11 +19,12 @@ import tutelage as tt
 from tests.people.cluster import cluster, programs
 from tests.people.conftest import fresh_database
 from tutelage.base.errors import TutelageError
-from tutelage.people import create_study, list_questions, list_votes, open_store, open_study
+from tutelage.commands.split_evidence import weights_name
+from tutelage.people import Unavailable, create_study, list_questions, list_votes, open_store, open_study
 from tutelage.people.store import schema
 from tutelage.people.user_feedback import user_pseudonym
 from tutelage.people.validation import storable
-from tutelage.stats.split_test import arm_of, trial_of
+from tutelage.stats.split_test import Trial
 
 ASKED = [{"role": "user", "content": "What is light?"}]
 
@@ -63,6 +65,14 @@ def rows(place):
         return connection.execute(sa.select(schema.completion).order_by(schema.completion.c.id)).all()
 
 
+def age(place, hours):
+    """Make all completions but the last older."""
+    table, past = schema.completion, hours * 3_600_000
+    with closing(open_store(place / "study.sqlite")) as store, store.write() as connection:
+        older = table.update().where(table.c.id < sa.select(sa.func.max(table.c.id)).scalar_subquery())
+        connection.execute(older.values(created=table.c.created - past, said=table.c.said - past))
+
+
 def questions(place):
     with closing(open_store(place / "study.sqlite")) as store:
         return list_questions(store, open_study(store).id)
@@ -83,7 +93,7 @@ def test_what_users_say_of_answers_becomes_questions(tiny_model, place):
     assert [message.content for message in single.messages] == ["What is light?"]
     assert set(better.texts) == {texts[0], "A wave."}
     assert set(pair.texts) == set(texts)
-    assert [row.outcome for row in rows(place)] == [1.0, None]
+    assert [row.outcome for row in rows(place)] == [0.0, None]  # what was said first
 
 
 def test_a_stream_ends_with_what_was_kept(tiny_model, place):
@@ -143,6 +153,70 @@ def test_a_share_is_kept_and_users_are_limited(tiny_model, place):
         assert int(limited.headers["retry-after"]) > 0
 
 
+def test_no_route_and_no_name_avoids_the_limit(tiny_model, place):
+    with serving(tiny_model("llama"), place, per_minute=3) as (_, client):
+        paths = {"/v1/completions": {"prompt": "a", "max_tokens": 1}, "/v1/feedback/html": {"text": "a"}}
+        for path, body in paths.items():
+            for number in range(3):
+                sent = body | {"user": path} | ({"seed": number} if "prompt" in body else {})
+                assert client.post(path, json=sent).status_code == 200
+            assert client.post(path, json=body | {"user": path}).status_code == 429
+        for path, method in (("/v1/chat/completions", "POST"), ("/v1/feedback", "POST"), ("/v1/feedback", "DELETE")):
+            body = {"user": "u" * 501, "messages": ASKED}
+            assert client.request(method, path, json=body).json()["error"]["param"] == "user"
+        for _ in range(4):  # the name of a user is not that of an address
+            client.post("/v1/feedback/html", json={"text": "a", "user": "address 127.0.0.1"})
+        assert client.post("/v1/feedback/html", json={"text": "a"}).status_code == 200
+
+
+def test_the_model_answers_while_the_database_does_not(tiny_model, place, monkeypatch):
+    model = tiny_model("llama")
+    with serving(model, place, against=model) as (server, client):
+        sha, known = consent(client), chat(client).json()["id"]
+
+        def lost(*args, **more):
+            raise Unavailable("the connection is lost")
+
+        monkeypatch.setattr(server.usage.store, "read", lost)
+        monkeypatch.setattr(server.usage.store, "write", lost)
+        for kept in (True, False):
+            body = {"messages": ASKED, "max_tokens": 1, "user": "zoe", "store": kept, "metadata": {"consent": sha}}
+            response = client.post("/v1/chat/completions", json=body)
+            assert response.status_code == 200
+            assert "feedback" not in response.json()
+        assert give(client, known, thumb="up").status_code == 503
+        assert client.get("/v1/feedback").status_code == 503
+    assert len(rows(place)) == 1
+
+
+def test_a_client_that_leaves_counts_for_its_model_and_not_as_an_error(tiny_model, place):
+    """Or the users who do not wait for a slow model would be missing from its side."""
+    model = tiny_model("llama")
+    with serving(model, place, against=model, split=0.999, max_new_tokens=70) as (_, client):
+        body = {"messages": ASKED, "max_tokens": 70, "user": "zoe", "stream": True, "store": True, "ignore_eos": True}
+        body["metadata"] = {"consent": consent(client)}
+        with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            next(response.iter_lines())
+        with pytest.raises(httpx.ReadTimeout):
+            client.post("/v1/chat/completions", json=body | {"stream": False}, timeout=0.01)
+        for _ in range(200):
+            if len(rows(place)) == 2:
+                break
+            time.sleep(0.02)
+    assert [(row.arm, row.failed, row.text, row.messages) for row in rows(place)] == [("b", 0, None, None)] * 2
+
+
+def test_what_is_kept_of_a_failure_without_a_split_test_is_nothing(tiny_model, place, monkeypatch):
+    with serving(tiny_model("llama"), place) as (server, client):
+
+        def fail(reply):
+            raise RuntimeError("the model is broken")
+
+        monkeypatch.setattr(server.service, "submit", fail)
+        assert chat(client).status_code == 500
+    assert rows(place) == []
+
+
 def test_a_key_is_needed_for_all_but_the_page(tiny_model, place, monkeypatch):
     monkeypatch.setenv("TUTELAGE_SERVE_KEY", "secret")
     with serving(tiny_model("llama"), place) as (_, client):
@@ -164,18 +238,20 @@ def test_users_are_split_by_the_stable_hash_and_their_outcomes_are_those_of_the_
     with closing(open_store(place / "study.sqlite")) as store:
         study = open_study(store)
     users = [f"user {n}" for n in range(12)]
-    arms = {user: arm_of(user_pseudonym(study, user), trial_of(str(run / "model")), 0.5) for user in users}
-    assert set(arms.values()) == {"a", "b"}
     model = tiny_model("llama")
+    trial = Trial(weights_name(str(run / "model")), weights_name(model), 0.5)
+    arms = {user: trial.arm(user_pseudonym(study, user)) for user in users}
+    assert set(arms.values()) == {"a", "b"}
     with serving(model, place, against=str(run / "model"), split=0.5) as (_, client):
         for user in users:
             completion = chat(client, user=user, max_tokens=2).json()["id"]
             assert give(client, completion, user=user, thumb="up" if arms[user] == "b" else "down").status_code == 200
     for row in rows(place):
         assert row.sampler == (str(run / "model") if row.arm == "b" else model)
-        assert (row.trial, row.failed) == (trial_of(str(run / "model")), 0)
+        assert (row.trial, row.failed) == (trial.name, 0)
     (run / "summary.json").write_text("{}")
-    test = tt.promote(run=run, outcomes=str(place), split=0.5, hours=1e-9).test
+    age(place, 48)
+    test = tt.promote(run=run, outcomes=str(place), split=0.5).test
     count = sum(arm == "b" for arm in arms.values())
     assert test.assigned == (len(users) - count, count)
     assert test.means == (0.0, 1.0)
@@ -184,6 +260,17 @@ def test_users_are_split_by_the_stable_hash_and_their_outcomes_are_those_of_the_
     (tmp_path / "other" / "summary.json").write_text("{}")
     with pytest.raises(TutelageError, match="candidate"):
         tt.promote(run=tmp_path / "other", outcomes=str(place))
+
+    # another split, and other weights in the folder, are other tests: no user is in both arms, no evidence is mixed
+    with serving(model, place, against=str(run / "model"), split=0.9) as (_, client):
+        for user in users:
+            chat(client, user=user, max_tokens=1)
+    assert tt.promote(run=run, outcomes=str(place), split=0.5).test.assigned == test.assigned
+    assert sum(tt.promote(run=run, outcomes=str(place), split=0.9).test.assigned) == len(users)
+    (run / "model").unlink()
+    (run / "model").symlink_to(tiny_model("llama"), target_is_directory=True)
+    with pytest.raises(TutelageError, match="other weights"):
+        tt.promote(run=run, outcomes=str(place), split=0.5)
 
 
 def test_where_the_candidate_fails_the_present_model_answers_and_it_counts_as_its_error(tiny_model, place, monkeypatch):

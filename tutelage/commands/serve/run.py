@@ -13,7 +13,7 @@ from tutelage.commands.serve.settings import KEY, ServeSettings
 from tutelage.rollout.serving.http_requests import is_local
 from tutelage.rollout.serving.policy_server import PolicyServer
 from tutelage.rollout.serving.service import Service
-from tutelage.stats.split_test import trial_of
+from tutelage.stats.split_test import Trial
 
 if TYPE_CHECKING:
     from tutelage.commands.serve.study_usage import StudyUsage
@@ -77,7 +77,12 @@ def _usage(settings: ServeSettings) -> "StudyUsage":
         share=settings.share,
         days=settings.days,
         per_minute=settings.per_minute,
-        trial=trial_of(settings.against) if settings.against else "",
-        split=settings.split,
+        trial=_trial(settings) if settings.against else None,
         model=settings.name or settings.model.path,
     )
+
+
+def _trial(settings: ServeSettings) -> Trial:
+    from tutelage.commands.split_evidence import weights_name
+
+    return Trial(weights_name(settings.against), weights_name(settings.model.path), settings.split)

@@ -42,7 +42,7 @@ from tutelage.people.web.render import render
 from tutelage.rollout.serving.http_requests import read_json
 from tutelage.rollout.serving.protocol.request_fields import Flag, RequestError, Text, read_fields, refusal
 from tutelage.rollout.serving.usage import Outcome
-from tutelage.stats.split_test import arm_of
+from tutelage.stats.split_test import Trial
 
 _log = logging.getLogger(__name__)
 MOST_BYTES = 1 << 20
@@ -78,9 +78,16 @@ class ForgetFields(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HtmlFields(Struct, frozen=True, forbid_unknown_fields=True):
-    """Text of a model, to be shown."""
+    """Text of a model, to be shown to a user."""
 
     text: Text
+    user: Text = ""
+
+
+class NamedUser(Struct, frozen=True):
+    """The user of any request, as in OpenAI's API."""
+
+    user: Text = ""
 
 
 @dataclass(frozen=True)
@@ -110,16 +117,16 @@ class StudyUsage:
         store, study: open database and the study.
         share, days: share of completions kept, and for how long.
         per_minute: maximum number of requests of a user, or of an address without one.
-        trial, split: split test of a candidate (empty: none) and the share of its users.
+        trial: split test of a candidate, if any.
         model: name of the model on the page.
     """
 
     def __init__(
-        self, store: Store, study: Study, *, share: float, days: float, per_minute: int, trial: str, split: float,
+        self, store: Store, study: Study, *, share: float, days: float, per_minute: int, trial: Trial | None,
         model: str,
     ) -> None:  # fmt: skip
         self.store, self.study_id, self.share, self.days = store, study.id, share, days
-        self.trial, self.split = trial, split
+        self.trial, self._secrets = trial, study
         self._attempts = Attempts(most=per_minute, seconds=60)
         self._page = ChatPage(store, study.id, model=model, days=days, share=share)
         self._retention = Retention(store, study.id, completion_days=days)
@@ -148,35 +155,48 @@ class StudyUsage:
 
     async def admit(self, body: object, address: str) -> StudyUse | None:
         """See `Usage.admit`."""
+        self.limit(body, address)
         fields = read_fields(UserFields, body)
-        self._limit(fields.user or f"address {address}")
+        arm = self._arm(fields.user)
         if not fields.store:
-            arm = await asyncio.to_thread(self._arm, fields.user)
             return StudyUse(self, None, arm) if arm else None
         if not fields.user:
             raise refusal("user", "is missing: what is kept with store needs the id of its user")
-        if len(fields.user) > LONGEST_USER:
-            raise refusal("user", f"is longer than {counted(LONGEST_USER, 'character')}")
         if fields.n not in (None, 1):
             raise refusal("n", "must be 1 with store: feedback is about one completion")
         if fields.tools:
             raise refusal("tools", "cannot be offered with store: feedback is about texts")
         metadata = fields.metadata if isinstance(fields.metadata, dict) else {}
         rater = await asyncio.to_thread(self._agreed, fields.user, str(metadata.get("consent", "")))
-        return StudyUse(self, rater, await asyncio.to_thread(self._arm, fields.user))
+        return StudyUse(self, rater, arm)
+
+    def limit(self, body: object, address: str) -> None:
+        """See `Usage.limit`."""
+        user = read_fields(NamedUser, body).user
+        if len(user) > LONGEST_USER:
+            raise refusal("user", f"is longer than {counted(LONGEST_USER, 'character')}")
+        who = f"user {user}" if user else f"address {address}"
+        wait = self._attempts.wait(who)
+        if wait:
+            raise RequestError(
+                f"There were too many requests of this user; repeat it in {counted(wait, 'second')}.",
+                status=429, code="rate_limit_exceeded", wait=wait,
+            )  # fmt: skip
+        self._attempts.count(who)
 
     def keep(self, rater_id: int, arm: str, outcome: Outcome) -> Mapping[str, Any] | None:
         """Keep a completion if it is in the share; of another one, what a split test counts, without its texts. Returns
         until when feedback can be given on it, in seconds since 1970."""
-        study = study_of(self.store, self.study_id)
-        in_share = is_in_share(study, outcome.key, self.share)
-        if study.state != "open" or not (in_share or arm):
+        text = outcome.text if is_in_share(self._secrets, outcome.key, self.share) else None
+        if text is None and not arm:
             return None
         served = ServedCompletion(
-            outcome.key, outcome.messages, outcome.text if in_share else None, outcome.sampler, outcome.finished,
-            outcome.seconds, self.trial if arm else "", arm, outcome.failed,
+            outcome.key, outcome.messages, text, outcome.sampler, outcome.finished, outcome.seconds,
+            self.trial.name if self.trial and arm else "", arm, outcome.failed,
         )  # fmt: skip
         try:
+            if study_of(self.store, self.study_id).state != "open":
+                return None
             kept = keep_completion(self.store, self.study_id, rater_id, served)
         except Unavailable as error:  # the answer matters more than what is kept of it
             _log.warning("a completion is not kept: %s", error)
@@ -186,15 +206,15 @@ class StudyUsage:
 
     async def terms(self, request: Request) -> Response:
         """The text that users agree to, in the language of the request; what is kept, and for how long."""
-        language = choose_language((), wanted_languages(request))
-        text = await asyncio.to_thread(consent_text, self.store, self.study_id, language)
+        study = await asyncio.to_thread(_refused, study_of, self.store, self.study_id)
+        language = choose_language(study.languages, wanted_languages(request))
+        text = await asyncio.to_thread(_refused, consent_text, self.store, self.study_id, language)
         consent = {"sha256": text_hash(text), "language": language, "text": text, "html": render(text, language)}
         return JSONResponse({"consent": consent, "share": self.share, "days": self.days})
 
     async def receive(self, request: Request) -> Response:
         """Store feedback; it is on disk when the reply is sent."""
-        fields = read_fields(FeedbackFields, await read_json(request, MOST_BYTES))
-        self._limit(fields.user)
+        fields = read_fields(FeedbackFields, await self._body(request))
         if fields.thumb not in ("", *THUMBS):
             raise refusal("thumb", f"must be up or down, not {fields.thumb[:20]!r}")
         said = UserFeedback(fields.completion, THUMBS.get(fields.thumb), fields.better, fields.preferred)
@@ -203,34 +223,37 @@ class StudyUsage:
 
     async def forget(self, request: Request) -> Response:
         """Erase a user."""
-        fields = read_fields(ForgetFields, await read_json(request, MOST_BYTES))
-        self._limit(fields.user)
+        fields = read_fields(ForgetFields, await self._body(request))
         await asyncio.to_thread(_refused, forget_user, self.store, self.study_id, fields.user)
         return JSONResponse({"object": "feedback.user", "forgotten": True})
 
     async def html(self, request: Request) -> Response:
         """The text of a model as HTML that is safe to show."""
-        fields = read_fields(HtmlFields, await read_json(request, MOST_BYTES))
+        fields = read_fields(HtmlFields, await self._body(request))
         language = choose_language((), wanted_languages(request))
         return JSONResponse({"html": await asyncio.to_thread(render, fields.text, language)})
 
-    def _limit(self, who: str) -> None:
-        wait = self._attempts.wait(who)
-        if wait:
-            raise RequestError(
-                f"There were too many requests of this user; repeat it in {counted(wait, 'second')}.",
-                status=429, code="rate_limit_exceeded", wait=wait,
-            )  # fmt: skip
-        self._attempts.count(who)
+    async def _body(self, request: Request) -> object:
+        """The body of a request within the limit of its user."""
+        body = await read_json(request, MOST_BYTES)
+        self.limit(body, request.client.host if request.client else "")
+        return body
 
     def _arm(self, user: str) -> str:
         """The user's arm of the split test; "" without one."""
-        if not (self.trial and user):
+        if self.trial is None or not user:
             return ""
-        return arm_of(user_pseudonym(study_of(self.store, self.study_id), user), self.trial, self.split)
+        return self.trial.arm(user_pseudonym(self._secrets, user))
 
-    def _agreed(self, user: str, consent: str) -> int:
-        return int(_refused(admit_user, self.store, self.study_id, user, consent).id)
+    def _agreed(self, user: str, consent: str) -> int | None:
+        """The user as a rater; None if the database cannot be reached, so that nothing is kept."""
+        try:
+            return int(_refused(admit_user, self.store, self.study_id, user, consent).id)
+        except RequestError as error:
+            if error.status != 503:
+                raise
+            _log.warning("a completion is not kept: %s", error)
+            return None
 
     def _give(self, user: str, said: UserFeedback) -> None:
         _refused(give_feedback, self.store, self.study_id, user, said, days=self.days)

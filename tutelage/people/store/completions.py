@@ -21,7 +21,7 @@ _rows, _responses, _raters, _items = schema.completion, schema.response, schema.
 class ServedCompletion:
     """A completion as served: its id, the conversation, the text (None if no model completed it), the model, whether it
     ended by itself, and seconds until it was complete. In a split test, `arm` is the user's model (a: present, b:
-    candidate) and `trial` the candidate; `failed`: that model failed, and the text is of the other one."""
+    candidate) and `trial` the name of the test; `failed`: that model failed, and the text is of the other one."""
 
     key: str
     messages: Messages
@@ -50,8 +50,9 @@ class KeptCompletion:
 
 @dataclass(frozen=True)
 class ServedOutcome:
-    """A completion as a row of a split test: the user by pseudonym, the model, what the user said of it (None:
-    nothing), whether the model failed, seconds until it was complete, and the time in milliseconds."""
+    """A completion as a row of a split test: the user by pseudonym, the model, what the user said of it first (None:
+    nothing), whether the model failed, seconds until it was complete, the time in milliseconds, and that when the user
+    said so."""
 
     arm: str
     user: str
@@ -59,6 +60,7 @@ class ServedOutcome:
     failed: bool
     seconds: float
     time: int
+    said: int | None
 
 
 def insert_completion(connection: Connection, study_id: int, rater_id: int, served: ServedCompletion, now: int) -> None:
@@ -90,18 +92,20 @@ def become_response(connection: Connection, study_id: int, kept: KeptCompletion)
     known = connection.scalar(sa.select(_rows.c.response_id).where(_rows.c.id == kept.id))
     if known is not None:
         return int(known)
-    response = insert_text(connection, study_id, kept, kept.key, kept.text, sampler=kept.sampler)
+    response = insert_text(
+        connection, study_id, kept, kept.key, kept.text, sampler=kept.sampler, finished=kept.finished
+    )
     connection.execute(_rows.update().where(_rows.c.id == kept.id).values(response_id=response))
     return response
 
 
 def insert_text(
-    connection: Connection, study_id: int, kept: KeptCompletion, key: str, text: str, *, sampler: str
+    connection: Connection, study_id: int, kept: KeptCompletion, key: str, text: str, *, sampler: str, finished: bool
 ) -> int:
     """Insert a response to the conversation of a completion; returns its id."""
     prompt = _prompt_of(connection, study_id, kept)
     row = {"study_id": study_id, "prompt_id": prompt, "key": key, "text": text, "sampler": sampler, "sampling": ""}
-    return insert_row(connection, _responses, row | {"finished": int(kept.finished)})
+    return insert_row(connection, _responses, row | {"finished": int(finished)})
 
 
 def _prompt_of(connection: Connection, study_id: int, kept: KeptCompletion) -> int:
@@ -146,9 +150,10 @@ def replace_item(connection: Connection, study_id: int, key: str, *, actor: str,
     record_event(connection, study_id, now, actor, "exclude", key, scope="item", reason=reason)
 
 
-def set_outcome(connection: Connection, completion_id: int, outcome: float) -> None:
-    """Record what the user said of a completion."""
-    connection.execute(_rows.update().where(_rows.c.id == completion_id).values(outcome=outcome))
+def set_outcome(connection: Connection, completion_id: int, outcome: float, now: int) -> None:
+    """Record what the user said of a completion first. It stays, because who looks at a split test has counted it."""
+    mine = sa.and_(_rows.c.id == completion_id, _rows.c.outcome.is_(None))
+    connection.execute(_rows.update().where(mine).values(outcome=outcome, said=now))
 
 
 def drop_texts(store: Store, study_id: int, before: int) -> int:
@@ -172,16 +177,17 @@ def list_outcomes(store: Store, study_id: int, trial: str) -> tuple[ServedOutcom
     )
     with store.read() as connection:
         return tuple(
-            ServedOutcome(row.arm, row.name, row.outcome, bool(row.failed), row.seconds, row.created)
+            ServedOutcome(row.arm, row.name, row.outcome, bool(row.failed), row.seconds, row.created, row.said)
             for row in connection.execute(query)
         )
 
 
 def list_trials(store: Store, study_id: int) -> tuple[str, ...]:
-    """The candidates of split tests of a study."""
-    query = sa.select(_rows.c.trial).where(_rows.c.study_id == study_id, _rows.c.trial != "").distinct()
+    """The split tests of a study by name, in the order of their last completions."""
+    mine = sa.and_(_rows.c.study_id == study_id, _rows.c.trial != "")
+    query = sa.select(_rows.c.trial).where(mine).group_by(_rows.c.trial).order_by(sa.func.max(_rows.c.id))
     with store.read() as connection:
-        return tuple(sorted(connection.scalars(query)))
+        return tuple(connection.scalars(query))
 
 
 def erase_completions(connection: Connection, rater_id: int) -> None:

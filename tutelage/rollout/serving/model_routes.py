@@ -39,7 +39,9 @@ def create_app(
     """Create the application. `body` limits the bytes of a body, `updates` adds the routes that change weights. `usage`
     records chats and says whose are answered by the `candidate`."""
     readers: dict[str, Reader] = {"/v1/completions": read_completions, "/inference/v1/generate": read_generate}
-    routes = [Route(path, _answering(service, reader, body), methods=["POST"]) for path, reader in readers.items()]
+    routes = [
+        Route(path, _answering(service, reader, body, usage), methods=["POST"]) for path, reader in readers.items()
+    ]
     chat = _recording(service, candidate, usage, body) if usage else _answering(service, read_chat, body)
     routes.append(Route("/v1/chat/completions", chat, methods=["POST"]))
     app = Starlette(
@@ -59,11 +61,15 @@ def create_app(
     return app
 
 
-def _answering(service: Service, read: Reader, most: int) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    """Endpoint of a format."""
+def _answering(
+    service: Service, read: Reader, most: int, usage: Usage | None = None
+) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """Endpoint of a format, within the limits of a `usage`."""
 
     async def answer(request: Request) -> Response:
         body = await read_json(request, most)
+        if usage is not None:
+            usage.limit(body, _address(request))
         # tokenising a long text must not block other requests
         reply = await asyncio.to_thread(read, body, service.model)
         results = service.submit(reply)
@@ -95,6 +101,10 @@ async def _unless_gone(request: Request, body: Coroutine[Any, Any, dict[str, Any
         await asyncio.gather(task, left, return_exceptions=True)
 
 
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 async def departure(request: Request) -> None:
     """Wait until the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
@@ -108,7 +118,7 @@ def _recording(
 
     async def answer(request: Request) -> Response:
         body = await read_json(request, most)
-        use = await usage.admit(body, request.client.host if request.client else "")
+        use = await usage.admit(body, _address(request))
         second = (candidate,) if candidate is not None and use is not None and use.candidate else ()
         chat = Chat(body, (*second, service), use)
         if not (isinstance(body, dict) and body.get("stream")):

@@ -13,6 +13,8 @@ from tutelage.rollout.serving.service import Results, Service
 from tutelage.rollout.serving.usage import Outcome, Use
 
 _log = logging.getLogger(__name__)
+_departures: set[asyncio.Task[Any]] = set()
+"""Records in progress of clients who left; the loop itself holds tasks weakly."""
 
 
 class Chat:
@@ -34,6 +36,9 @@ class Chat:
                     body = await results.body()
                 finally:
                     results.cancel()
+            except asyncio.CancelledError:
+                self._left()
+                raise
             except Exception as error:
                 await self._failed(service, error)
                 continue
@@ -46,7 +51,11 @@ class Chat:
         for service in self._services:
             try:
                 results = await self._submit(service)
-                await results.arrival()
+                try:
+                    await results.arrival()
+                except BaseException:
+                    results.cancel()
+                    raise
             except Exception as error:
                 await self._failed(service, error)
                 continue
@@ -58,6 +67,9 @@ class Chat:
         try:
             async for chunk in results.chunks():
                 yield chunk
+        except (asyncio.CancelledError, GeneratorExit):
+            self._left()
+            raise
         except Exception:
             await self._record(None)
             raise
@@ -80,8 +92,14 @@ class Chat:
             await self._record(None)
         raise error
 
-    async def _record(self, results: Results | None) -> Any:
-        """Record the outcome; `results` are those of a complete response."""
+    def _left(self) -> None:
+        """Record, after this task has ended, that the client left before the response was complete."""
+        task = asyncio.get_running_loop().create_task(self._record(None, failed=False))
+        _departures.add(task)
+        task.add_done_callback(_departures.discard)
+
+    async def _record(self, results: Results | None, *, failed: bool = True) -> Any:
+        """Record the outcome; `results` are those of a complete response, `failed` says why there are none."""
         if self._use is None or self._reply is None:
             return None
         answer = results.answers[0][0] if results is not None else None
@@ -93,7 +111,7 @@ class Chat:
                 text=answer.text if answer is not None else None,
                 finished=answer is not None and answer.finish == "stop",
                 sampler=self._service.model.path,
-                failed=answer is None or not own,
+                failed=(answer is None and failed) or not own,
                 seconds=time.monotonic() - self._begun,
             )
         )

@@ -11,8 +11,9 @@ from tutelage.data.records import Messages
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a request: the id and the conversation, the text (None if no model completed it), whether it ended
-    by itself, the model that wrote it, whether the user's own model failed, and seconds until it was complete."""
+    """What became of a request: the id and the conversation, the text (None if no model completed it: it failed, or the
+    client left), whether it ended by itself, the model that wrote it, whether the user's own model failed, and seconds
+    until it was complete or the client left."""
 
     key: str
     messages: Messages
@@ -45,6 +46,10 @@ class Usage(Protocol):
     async def admit(self, body: object, address: str) -> Use | None:
         """Admit the body of a chat request from a client address; None if there is nothing to record. Raises
         RequestError if it is refused."""
+
+    def limit(self, body: object, address: str) -> None:
+        """Count a request of any other kind. Raises RequestError if its user, or its address without one, has sent too
+        many."""
 
     def close(self) -> None:
         """Release what the record holds."""

@@ -193,6 +193,7 @@ completion = Table(
     Column("failed", Integer, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("outcome", Float),
+    Column("said", BigInteger),
     Column("response_id", Key, ForeignKey("response.id")),
     Column("created", BigInteger, nullable=False),
     UniqueConstraint("study_id", "key"),

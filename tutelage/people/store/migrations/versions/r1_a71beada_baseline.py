@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "r1_13a9af1e"
+revision = "r1_a71beada"
 down_revision = None
 
 _KEY: sa.types.TypeEngine[int] = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -368,7 +368,8 @@ _table(
 _table(
     "completion", _key("study"), *_texts("key"), _key("rater"), *_texts("messages", "text", nullable=True),
     *_texts("sampler"), *_integers("finished"), *_texts("trial", "arm"), *_integers("failed"), *_reals("seconds"),
-    *_reals("outcome", nullable=True), _key("response", nullable=True), *_bigints("created"),
+    *_reals("outcome", nullable=True), *_bigints("said", nullable=True), _key("response", nullable=True),
+    *_bigints("created"),
     _one_of("arm", "", "a", "b"), sa.UniqueConstraint("study_id", "key"), _index("completion_of_rater", "rater_id"),
     _index("completion_of_trial", "study_id", "trial", "id"),
     _index("completion_kept", "study_id", "created", where="text IS NOT NULL"),
