@@ -101,7 +101,7 @@ function showMessage(text) {
 /** The text as the model wrote it becomes formatted, unless the server cannot be asked. */
 async function format(place, text) {
   try {
-    const { html } = await (await call("/v1/feedback/html", "POST", { text })).json();
+    const { html } = await (await call("/v1/feedback/html", "POST", { text, user: user() })).json();
     place.classList.remove("plain");
     place.innerHTML = html;
   } catch {
@@ -203,6 +203,7 @@ class Turn {
 
   async begin() {
     this.first = await write(this.card, this.asked);
+    if (!this.element.isConnected) return true; // another conversation has begun
     if (!this.first) return false;
     messages.push({ role: "assistant", content: this.first.text });
     this.place = messages.length - 1;
@@ -256,7 +257,7 @@ class Turn {
   async save(event) {
     event.preventDefault();
     const better = this.card.querySelector("textarea").value;
-    if (!(await this.tell({ better }))) return;
+    if (!(await this.tell({ better })) || !this.element.isConnected) return;
     messages[this.place] = { role: "assistant", content: better };
     await format(this.card.querySelector(".text"), better);
     this.thank(gettext("Thank you: the conversation goes on with your version."));
@@ -276,6 +277,7 @@ class Turn {
     answers.classList.add("two");
     this.tools.hidden = true;
     const second = await write(other, this.asked);
+    if (!this.element.isConnected) return;
     if (!second?.id || second.text === this.first.text) {
       if (second) this.thank(gettext("The model gives the same answer again, or it cannot be compared."));
       return this.close(other);
@@ -296,7 +298,7 @@ class Turn {
           () => true,
           (error) => fail(error),
         );
-    if (!said) return;
+    if (!said || !this.element.isConnected) return;
     if (chosen) {
       this.first = second;
       messages[this.place] = { role: "assistant", content: second.text };
