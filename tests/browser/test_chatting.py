@@ -84,6 +84,42 @@ def test_a_user_says_what_an_answer_is_worth(served: tuple[str, Path], visit: Vi
     assert all(name.startswith("forgotten") for name in names)
 
 
+SLOW = """
+  const real = window.fetch;
+  window.asked = [];
+  window.fetch = (path, options) => {
+    if (path !== "/v1/chat/completions") return real(path, options);
+    window.asked.push(JSON.parse(options.body).messages.map((each) => each.content));
+    if (window.asked.length > 1) return real(path, options);
+    const body = new ReadableStream({
+      start(controller) {
+        const chunk = {choices: [{delta: {content: "the beginning"}}]};
+        controller.enqueue(new TextEncoder().encode(`data: ${JSON.stringify(chunk)}\\n\\n`));
+        options.signal.addEventListener("abort", () => controller.error(new DOMException("", "AbortError")));
+      },
+    });
+    return Promise.resolve(new Response(body));
+  };
+"""
+"""The first answer never ends."""
+
+
+def test_a_new_conversation_has_nothing_of_the_answer_that_it_interrupts(
+    served: tuple[str, Path], visit: Visit
+) -> None:
+    page = visit()
+    page.add_init_script(SLOW)
+    agree(page, served[0])
+    page.locator("#message").fill("What is light?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".turn.model .text")).to_have_text("the beginning")
+    page.locator("#restart").click()
+    expect(page.locator(".turn")).to_have_count(0)
+    ask(page, "And rain?")
+    expect(page.locator(".turn")).to_have_count(2)
+    assert page.evaluate("window.asked") == [["What is light?"], ["And rain?"]]
+
+
 def test_without_agreement_one_can_chat_and_nothing_is_kept(served: tuple[str, Path], visit: Visit) -> None:
     url, folder = served
     page, before = visit(), said(folder)
