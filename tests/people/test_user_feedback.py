@@ -2,6 +2,7 @@
 trace, and what raters make of it."""
 
 import dataclasses
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,20 @@ from tutelage.people import (
     create_study,
     get_rater,
     list_questions,
+    list_raters,
     list_votes,
     next_assignment,
+    open_store,
     submit,
 )
+from tutelage.people.export import export_study
+from tutelage.people.restoration import import_export
 from tutelage.people.settings import Consent, Plan
 from tutelage.people.store import schema
 from tutelage.people.store.completions import ServedCompletion, drop_texts, list_outcomes
 from tutelage.people.store.consents import ask_consent, text_hash
 from tutelage.people.store.engine import DAY_MS
-from tutelage.people.store.rater_erasure import Retention
+from tutelage.people.store.rater_erasure import Retention, forget
 from tutelage.people.training_data import label_study
 from tutelage.people.user_feedback import (
     OutdatedConsent,
@@ -234,6 +239,35 @@ def test_a_version_of_a_truncated_completion_is_complete(store: Store, study: St
     with store.read() as connection:
         finished = dict(connection.execute(sa.select(schema.response.c.text, schema.response.c.finished)).all())
     assert finished == {"Text c.": 0, "Better.": 1}
+
+
+def test_users_have_no_side(store: Store, study: Study, tmp_path: Path) -> None:
+    """Versions are on the right of what they replace, which says nothing of the user, nor in a restored study."""
+    for number in range(6):
+        rater = served(store, study, f"c{number}", f"d{number}")
+        say(store, study, f"c{number}", better=f"Better {number}.", preferred=f"d{number}")
+    export_study(store, study.id, tmp_path / "out")
+    with closing(open_store(tmp_path / "restored.sqlite")) as other:
+        restored = import_export(other, tmp_path / "out")
+        (copy,) = list_raters(other, restored.id)
+        for tallies in (get_rater(store, rater).tallies, copy.tallies):
+            assert (tallies.answered, tallies.left_chosen, tallies.right_chosen) == (12, 0, 0)
+
+
+def test_a_user_of_a_restored_study_is_forgotten_with_the_conversations(
+    store: Store, study: Study, tmp_path: Path
+) -> None:
+    served(store, study, "c", messages=user("pomegranate?"))
+    say(store, study, "c", good=True, better="pomegranate!")
+    export_study(store, study.id, tmp_path / "out")
+    with closing(open_store(tmp_path / "restored.sqlite")) as other:
+        (copy,) = list_raters(other, import_export(other, tmp_path / "out").id)
+        forget(other, copy.id)
+        with other.read() as connection:
+            rows = [row for table in schema.metadata.sorted_tables for row in connection.execute(sa.select(table))]
+        cells = "\n".join(str(cell) for row in rows for cell in row)
+    assert "pomegranate" not in cells
+    assert "Text c." not in cells
 
 
 def test_completions_of_one_text_are_no_pair(store: Store, study: Study) -> None:

@@ -12,6 +12,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer, check_correction, check_envelope, check_spans, is_decided
 from tutelage.people.store import assignments, inbox, judgements, open_items, visits
 from tutelage.people.store.assignments import Lease, load_assignment
+from tutelage.people.store.completions import USE
 from tutelage.people.store.counters import ItemFacts, LockedItem, tally
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import JudgementRow
@@ -91,7 +92,7 @@ def _write(connection: Connection, locked: _Locks, before: JudgementRow | None, 
     counted = not extra and rater.fills_places
     counts = assignments.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
-    about = ItemFacts(item.pool, item.gold, item.lengths, first)
+    about = ItemFacts(item.pool, item.gold, item.lengths, first, shuffled=lease.chosen_by != USE)
     change = Counter(tally(new, about))
     if before is not None:
         change.subtract(tally(before, about))

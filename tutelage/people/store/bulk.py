@@ -14,6 +14,7 @@ from tutelage.people.kinds.kind import Screen
 from tutelage.people.store import schema
 from tutelage.people.store.additions import count_steps, rubric_from_text
 from tutelage.people.store.assignments import screen_from
+from tutelage.people.store.completions import USE
 from tutelage.people.store.counters import ItemFacts, tally
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.exclusions import count_again
@@ -220,8 +221,9 @@ def _canonical(each: AnswerRecord, study: Study, screen: Screen) -> Canonical:
 def _tallies(connection: Connection, study_id: int) -> None:
     """Recompute the tallies of all raters of the study from the latest judgements."""
     query = (
-        sa.select(_judgements, _items.c.pool, _items.c.gold, _items.c.lengths)
+        sa.select(_judgements, _items.c.pool, _items.c.gold, _items.c.lengths, schema.assignment.c.chosen_by)
         .join(_items, _items.c.id == _judgements.c.item_id)
+        .join(schema.assignment, schema.assignment.c.id == _judgements.c.assignment_id)
         .where(_judgements.c.study_id == study_id, _judgements.c.latest == 1)
         .order_by(_judgements.c.repeat, _judgements.c.id)
     )
@@ -230,7 +232,8 @@ def _tallies(connection: Connection, study_id: int) -> None:
     for row in connection.execute(query.execution_options(yield_per=1000)):
         place = (row.item_id, row.rater_id)
         lengths = tuple(json.loads(row.lengths))
-        about = ItemFacts(row.pool, row.gold, lengths, first.get(place) if row.repeat else None)
+        repeated = first.get(place) if row.repeat else None
+        about = ItemFacts(row.pool, row.gold, lengths, repeated, shuffled=row.chosen_by != USE)
         totals.setdefault(row.rater_id, Counter()).update(tally(judgement_row(row), about))
         first.setdefault(place, row.verdict)
     for rater_id, total in totals.items():

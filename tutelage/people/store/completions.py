@@ -190,11 +190,21 @@ def list_trials(store: Store, study_id: int) -> tuple[str, ...]:
         return tuple(connection.scalars(query))
 
 
+def is_user(connection: Connection, rater_id: int) -> bool:
+    """Whether the rater is a user of a served model whose completions became questions."""
+    return connection.scalar(_asked_by(rater_id).limit(1)) is not None
+
+
+def _asked_by(rater_id: int) -> sa.Select:
+    """The prompts of the questions from a user's feedback; also in a restored study, which has no completions."""
+    questions = schema.assignment
+    query = sa.select(_items.c.prompt_id).join(questions, questions.c.item_id == _items.c.id)
+    return query.where(questions.c.rater_id == rater_id, questions.c.chosen_by == USE)
+
+
 def erase_completions(connection: Connection, rater_id: int) -> None:
     """Erase the texts of the user's completions and of the questions that they became."""
     mine = _rows.c.rater_id == rater_id
-    erase_prompts(
-        connection, sa.select(_responses.c.prompt_id).join(_rows, _rows.c.response_id == _responses.c.id).where(mine)
-    )
+    erase_prompts(connection, _asked_by(rater_id))
     connection.execute(_rows.delete().where(mine, _rows.c.response_id.is_(None), _rows.c.arm == ""))
     connection.execute(_rows.update().where(mine).values(messages=None, text=None))

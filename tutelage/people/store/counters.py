@@ -127,13 +127,14 @@ class CountedJudgement(Protocol):
 
 @dataclass(frozen=True)
 class ItemFacts:
-    """The item of a judgement: pool, known answer, response lengths in canonical order, and, for a repeat, the first
-    verdict."""
+    """The item of a judgement: pool, known answer, response lengths in canonical order, for a repeat, the first
+    verdict, and whether it was displayed in a random order, so that the sides tell of the rater."""
 
     pool: str
     gold: str | None
     lengths: tuple[int, ...]
     first: str | None = None
+    shuffled: bool = True
 
 
 def tally(judgement: CountedJudgement, about: ItemFacts) -> dict[str, int]:
@@ -143,7 +144,8 @@ def tally(judgement: CountedJudgement, about: ItemFacts) -> dict[str, int]:
     counts = {"skipped" if judgement.verdict == "skip" else "answered": 1, "flagged": int(judgement.flagged)}
     if judgement.verdict in ("a", "b") and len(about.lengths) > 1:
         chosen = "ab".index(judgement.verdict)
-        counts["left_chosen" if judgement.order[0] == chosen else "right_chosen"] = 1
+        if about.shuffled:
+            counts["left_chosen" if judgement.order[0] == chosen else "right_chosen"] = 1
         counts["longer_chosen"] = int(about.lengths[chosen] > about.lengths[1 - chosen])
         counts["shorter_chosen"] = int(about.lengths[chosen] < about.lengths[1 - chosen])
     if judgement.verdict == "tie":

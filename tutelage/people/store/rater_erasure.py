@@ -39,7 +39,7 @@ from tutelage.people.store.backup import (
     mark_of,
     rewrite_file,
 )
-from tutelage.people.store.completions import USE, drop_texts, erase_completions
+from tutelage.people.store.completions import USE, drop_texts, erase_completions, is_user
 from tutelage.people.store.consents import load_consent, raters_due
 from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, record_event
 from tutelage.people.store.exclusions import count_again
@@ -112,7 +112,7 @@ def _erases_votes(connection: Connection, rater: Rater) -> bool:
     """Whether the rater's votes and conversations are erased: as agreed, and always those of a user of a served model,
     whose texts they are."""
     agreed = load_consent(connection, rater.study_id, rater.agreed)
-    return agreed.votes == "erase" or rater.detail.get("origin") == USE
+    return agreed.votes == "erase" or rater.detail.get("origin") == USE or is_user(connection, rater.id)
 
 
 def finish_forgetting(store: Store, study_id: int, *, only: int | None = None) -> tuple[Forgotten, ...]:
