@@ -11,6 +11,8 @@ from playwright.sync_api import Page, expect
 
 from tutelage.commands.board import server
 
+from .test_accessibility import faults
+
 Visit = Callable[..., Page]
 
 
@@ -78,6 +80,46 @@ def test_a_board_follows_runs_and_zooms_into_them(address: str, tmp_path: Path, 
     page.locator("[name=over]").select_option("seconds")
     page.locator("[name=log]").check()
     expect(page.locator("[data-plot]").first).to_be_visible()
+
+
+def test_following_keeps_focus_and_place_and_shows_new_runs(address: str, tmp_path: Path, visit: Visit) -> None:
+    page = visit()
+    page.goto(address)
+    summary = page.locator("summary")
+    summary.focus()
+    add(tmp_path / "new", 1, 30)
+    expect(page.get_by_label("show new")).to_be_checked()
+    expect(summary).to_be_focused()
+    drawing = page.locator("[data-plot] svg").first
+    drawing.scroll_into_view_if_needed()
+    box = drawing.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(2, 2)
+    page.mouse.up()
+    add(tmp_path / "sft", 51, 70)
+    expect(page.locator("#runs tbody tr").nth(2)).to_contain_text("70")
+    for each in ("new", "other", "sft"):
+        page.get_by_label(f"show {each}").uncheck()
+        if each != "sft":
+            expect(page.locator("#samples")).not_to_contain_text(f"Because of {each}.")
+    expect(page.locator("input[name=run]:checked")).to_have_count(3)
+
+
+def test_a_board_with_long_names_fits_a_phone_and_axe_finds_nothing(address: str, tmp_path: Path, visit: Visit) -> None:
+    folder = tmp_path / ("long-name-" * 8) / "seed-1"
+    add(folder, 1, 30)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 31, "a_metric/" + "of_a_long_name_" * 6: 1}) + "\n")
+    with (folder / "samples.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 99, "prompt": "x" * 300, "completion": "A line.\n" * 60}) + "\n")
+    page = visit(width=360, height=740, dark=True, bypass_csp=True)
+    page.goto(address)
+    page.locator("summary").click()
+    expect(page.locator("#more figure")).to_have_count(2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert faults(page) == []
 
 
 def reaching(low: str, high: str) -> re.Pattern[str]:

@@ -67,9 +67,21 @@ def test_other_addresses_methods_and_names_are_refused(running: BoardServer) -> 
     assert ask(running, "/../etc/passwd")[0] == 404
     assert ask(running, "/parts", host="evil.example:80")[0] == 403
     assert ask(running, "/parts", host=f"localhost:{running.server_address[1]}")[0] == 200
+    assert ask(running, "http://[")[0] == ask(running, "//[")[0] == 404
     assert ask(running, "/parts", "POST")[0] == 501
     assert ask(running, "/parts", "DELETE")[0] == 501
     assert ask(running, "/parts?low=%FF&over=%00&run=..%2F..%2Fetc&search=%ED%A0%80")[0] == 200
+
+
+def test_a_browser_that_leaves_before_the_answer_is_no_error(
+    running: BoardServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for fault, told in ((BrokenPipeError(), False), (ConnectionResetError(), False), (ValueError(), True)):
+        try:
+            raise fault
+        except (OSError, ValueError):
+            running.handle_error(None, ("127.0.0.1", 1))
+        assert bool(capfd.readouterr().err) == told
 
 
 def test_a_folder_or_a_port_that_is_none_is_refused(running: BoardServer, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -42,6 +43,42 @@ def test_only_what_was_added_is_read_and_a_line_that_is_not_finished_waits(tmp_p
     assert table.rows == [{"a": 1}, {"a": 2}]
     file.write_text('{"b": 1}\n')
     assert table.grow() == table.rows == [{"b": 1}]
+
+
+def test_a_file_that_was_replaced_by_a_longer_one_is_read_again(tmp_path: Path) -> None:
+    """A resumed run drops its last lines and writes others, of which a board that nobody looked at saw nothing."""
+    write(tmp_path, steps(9))
+    run = followed(tmp_path)
+    (tmp_path / "new").mkdir()
+    write(tmp_path / "new", [*steps(4), *steps(16, 5, loss=0.25)])
+    (tmp_path / "new" / "metrics.jsonl").replace(tmp_path / "metrics.jsonl")
+    run.refresh()
+    assert [row["step"] for row in run.content.metrics] == list(range(1, 21))
+    assert [row.get("loss") for row in run.content.metrics] == [None] * 4 + [0.25] * 16
+    write(tmp_path, steps(1, 21))
+    run.refresh()
+    assert len(run.content.metrics) == 21
+
+
+def test_a_run_that_cannot_be_read_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "good", steps(3))
+    (tmp_path / "odd" / "metrics.jsonl").mkdir(parents=True)
+    write(tmp_path / "locked", steps(3))
+    scan = os.scandir
+
+    def refusing(folder: Path) -> object:
+        if Path(folder).name == "locked":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    board = Board(tmp_path)
+    board.refresh()
+    assert {name: len(run.content.metrics) for name, run in board.runs.items()} == {"good": 3, "odd": 0}
+    monkeypatch.undo()
+    shutil.rmtree(tmp_path)
+    board.refresh()
+    assert board.runs == {}
 
 
 def test_steps_that_are_written_again_count_once_with_their_last_values(tmp_path: Path) -> None:

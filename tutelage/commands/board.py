@@ -9,7 +9,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import tyro
 
@@ -77,6 +77,11 @@ class BoardServer(ThreadingHTTPServer):
         """Names of this server in requests; a page of another name that leads here is refused."""
         return tuple(f"{name}:{self.server_address[1]}" for name in (HOST, "localhost"))
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Report the error of a request, unless the browser left before the answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
 
 class BoardRequest(BaseHTTPRequestHandler):
     """A request for the page (`/`), or for its parts (`/parts`)."""
@@ -88,16 +93,16 @@ class BoardRequest(BaseHTTPRequestHandler):
         from tutelage.report.board import View
         from tutelage.report.board_page import render_frame, render_parts
 
-        address = urlsplit(self.path)
+        path, _, query = self.path.partition("?")
         if self.headers.get("Host") not in self.server.names:
             self._answer(HTTPStatus.FORBIDDEN, "The board answers on 127.0.0.1 and localhost.")
-        elif address.path == "/":
+        elif path == "/":
             nonce = secrets.token_urlsafe(16)
             self._answer(HTTPStatus.OK, render_frame(self.server.board, nonce), nonce)
-        elif address.path == "/parts":
+        elif path == "/parts":
             with self.server.reading:
                 self.server.board.refresh()
-                text = render_parts(self.server.board, View.of(parse_qs(address.query)))
+                text = render_parts(self.server.board, View.of(parse_qs(query)))
             self._answer(HTTPStatus.OK, text)
         else:
             self._answer(HTTPStatus.NOT_FOUND, "There is no such page.")
@@ -105,7 +110,8 @@ class BoardRequest(BaseHTTPRequestHandler):
     def _answer(self, status: HTTPStatus, text: str, nonce: str = "") -> None:
         content = text.encode()
         script = f"; script-src 'nonce-{nonce}'" if nonce else ""
-        policy = f"default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'{script}"
+        nowhere = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        policy = f"default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; {nowhere}{script}"
         self.send_response(status)
         for name, value in {
             "Content-Type": "text/html; charset=utf-8",

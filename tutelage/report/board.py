@@ -1,7 +1,7 @@
 """A folder of runs as they grow: what each has logged so far, and the parts of a page about some of them.
 
 A run is read from where it was read before: `metrics.jsonl` and `samples.jsonl` only grow, so that following one costs
-as much as it writes. A file that became shorter is read again. Runs are not written to.
+as much as it writes. A file that was replaced, as when a run is resumed, is read again. Runs are not written to.
 """
 
 import json
@@ -34,6 +34,8 @@ POINTS = 400
 """Maximum number of points of a drawn line."""
 ROWS = 2000
 """Maximum number of steps of a run that are read for a drawing."""
+MARK = 4096
+"""Bytes before the place up to which a file was read, by which it is recognised."""
 SHOWN = 20
 """Maximum number of samples shown."""
 Position = Literal["step", "tokens", "seconds"]
@@ -47,23 +49,31 @@ class GrowingTable:
         self.path, self.rows = path, list[Object]()
         self.read, self.written = 0, 0.0
         """Bytes read, and the time of the last change of the file."""
+        self._mark = b""
+        """The last of the bytes read."""
+        self._seen = (0, 0)
+        """Size and nanosecond of the last look."""
 
     def grow(self) -> list[Object]:
-        """Read what was added, and return the new rows: all of them if the file was replaced by a shorter one."""
+        """Read what was added, and return the new rows: all of them if the file was replaced, none if it cannot be
+        read."""
         try:
             found = self.path.stat()
+            seen = found.st_size, found.st_mtime_ns
+            if seen == self._seen:
+                return []
+            with self.path.open("rb") as file:
+                file.seek(self.read - len(self._mark))
+                if file.read(len(self._mark)) != self._mark:
+                    self.rows, self.read, self._mark = [], 0, b""
+                    file.seek(0)
+                added = file.read()
         except OSError:
             return []
-        if found.st_size < self.read:
-            self.rows, self.read = [], 0
-        self.written = found.st_mtime
-        if found.st_size == self.read:
-            return []
-        with self.path.open("rb") as file:
-            file.seek(self.read)
-            added = file.read()
+        self._seen, self.written = seen, found.st_mtime
         whole = added[: added.rfind(b"\n") + 1]  # the rest of a line is still being written
         self.read += len(whole)
+        self._mark = (self._mark + whole[-MARK:])[-MARK:]
         rows = [row for line in whole.splitlines() if (row := _object(line)) is not None]
         self.rows += rows
         return rows
@@ -343,17 +353,21 @@ class Board:
 
 
 def run_folders(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
-    """Folders of runs in a folder, itself included. Folders of models and checkpoints, and links, are not entered."""
-    if holds_model(folder):
-        return
-    if holds_run(folder) and not (folder / "round.json").exists():
-        yield folder
-    if depth:
+    """Folders of runs in a folder, itself included. Folders of models and checkpoints, links, and folders that cannot
+    be read, such as those just deleted, are not entered."""
+    try:
         with os.scandir(folder) as entries:
-            inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
-        for path in inner:
-            if Path(path).name not in ("model", "checkpoints") and not Path(path).name.startswith("."):
-                yield from run_folders(Path(path), depth - 1)
+            inner = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        model, run = holds_model(folder), holds_run(folder) and not (folder / "round.json").exists()
+    except OSError:
+        return
+    if model:
+        return
+    if run:
+        yield folder
+    for name in inner if depth else ():
+        if name not in ("model", "checkpoints") and not name.startswith("."):
+            yield from run_folders(folder / name, depth - 1)
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

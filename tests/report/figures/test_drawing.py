@@ -146,6 +146,19 @@ def test_many_names_wrap_instead_of_leaving_the_drawing() -> None:
     assert max(float(key.get("y", "")) for key in keys) < frame(chart).y.end
 
 
+def test_a_name_wider_than_the_drawing_keeps_both_ends() -> None:
+    names = ["experiments/" * 20 + f"seed-{seed}" for seed in range(2)]
+    chart = Chart("c", tuple(Series((0.0, 1.0), (0.0, 1.0), name) for name in names))
+    keys = with_class(drawn(chart), "key")
+    for key, name in zip(keys, names, strict=True):
+        start, end = (key.text or "").split("…")
+        assert len(start) == len(end) > 10
+        assert name.startswith(start)
+        assert name.endswith(end)
+        assert float(key.get("x", "")) + 7 * len(key.text or "") < chart.width
+    assert len({key.text for key in keys}) == 2
+
+
 def test_hostile_words_stay_words() -> None:
     evil = "</text><script>alert(1)</script>\"' & \x00"
     series = (Series((0, 1), (0, 1), evil), Series((0,), (0,), evil + "2", mark="points", notes=(evil,)))

@@ -11,7 +11,7 @@ from tutelage.base.number_text import tick_labels
 from tutelage.report.figures import svg
 from tutelage.report.figures.charts import Chart, Mark, Rule, Series
 from tutelage.report.figures.labels import labels
-from tutelage.report.figures.scales import LEFT, LETTER, ROW, Frame, frame, legend_rows, legend_width
+from tutelage.report.figures.scales import LEFT, LETTER, ROW, Frame, frame, legend_rows, legend_text, legend_width
 
 STROKES = 500
 """Maximum number of vertices of a line, enough for the size of a chart."""
@@ -178,8 +178,8 @@ def legend(chart: Chart) -> str:
     for row, entries in enumerate(legend_rows(chart)):
         x, y = LEFT, 14.0 + ROW * row
         for series in entries:
-            parts += [swatch(series, x, y), svg.text(x + 22, y, series.label, "key")]
-            x += legend_width(series)
+            parts += [swatch(series, x, y), svg.text(x + 22, y, legend_text(series, chart), "key")]
+            x += legend_width(series, chart)
     return "".join(parts)
 
 

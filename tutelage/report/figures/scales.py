@@ -104,6 +104,8 @@ def rounded(low: float, high: float, count: int = 5) -> tuple[float, float]:
 
 
 LEFT, RIGHT, ROW = 50.0, 14.0, 18.0
+SWATCH = 36.0
+"""Width of the swatch and the gap of a legend entry, in pixels."""
 LETTER = 7.6
 """Upper estimate of the letter width in the legend, in pixels."""
 NAME_LETTER = 6.2
@@ -164,7 +166,7 @@ def legend_rows(chart: Chart) -> list[list[Series]]:
     rows: list[list[Series]] = []
     room = 0.0
     for series in labelled if len(labelled) > 1 and chart.names == "legend" else ():
-        need = legend_width(series)
+        need = legend_width(series, chart)
         if room < need:
             rows.append([])
             room = chart.width - LEFT - RIGHT
@@ -173,6 +175,13 @@ def legend_rows(chart: Chart) -> list[list[Series]]:
     return rows
 
 
-def legend_width(series: Series) -> float:
+def legend_width(series: Series, chart: Chart) -> float:
     """The width of a legend entry with its swatch and gap, in pixels."""
-    return 36.0 + LETTER * len(series.label)
+    return SWATCH + LETTER * len(legend_text(series, chart))
+
+
+def legend_text(series: Series, chart: Chart) -> str:
+    """The label of a series, without its middle if it is wider than the plot: the ends of paths differ."""
+    most = int((chart.width - LEFT - RIGHT - SWATCH) / LETTER)
+    half = (most - 1) // 2
+    return series.label if len(series.label) <= most else f"{series.label[:half]}…{series.label[-half:]}"
