@@ -427,10 +427,14 @@ def test_votes_on_criteria_are_imported_with_the_rubric_of_their_row(store: Stor
         criteria_rows(evaluator="carl", verdicts_b="{}"),
         criteria_rows(evaluator="dora", rubric=json.dumps(RUBRIC[:2])),
         {**criteria_rows(evaluator="eve"), "rubric": None},
+        criteria_rows(evaluator="fred", rubric=json.dumps(RUBRIC[1:])),  # with a verdict on no criterion of the row
+        criteria_rows(
+            evaluator="gwen", verdicts_a={"correct": "met", "constructor": "met", "rude": "met", "kind": "met"}
+        ),
     ]
     report = import_votes(store, study.id, rows_table(folder, rows), VoteMapping(partial=True))
     assert (report.votes, report.items, report.raters) == (2, 1, 2)
-    assert sum(each.count for each in report.dropped) == 3
+    assert sum(each.count for each in report.dropped) == 5
     (question,) = list_questions(store, study.id)
     assert question.prompt.data["rubric"] == RUBRIC
     four = question.texts.index("4")

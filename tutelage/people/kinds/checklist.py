@@ -140,7 +140,8 @@ class Checklist:
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
         rows = [_decisions(cells.get(f"verdicts_{letter}")) for letter in LETTERS[: screen.places]]
-        verdicts = {each.text: [_decision(row.get(each.text, "")) for row in rows] for each in screen.rubric}
+        names = dict.fromkeys([*(each.text for each in screen.rubric), *(str(name) for row in rows for name in row)])
+        verdicts = {name: [_decision(row.get(name, "")) for row in rows] for name in names}
         complete = verdicts and all(value in DECISIONS for values in verdicts.values() for value in values)
         return judged(verdicts) if complete else None
 
