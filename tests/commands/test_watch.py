@@ -14,6 +14,7 @@ from people.sites import serving
 from people.worlds import asked, better, study_of
 
 from tutelage.base.errors import TutelageError
+from tutelage.commands import split_evidence, watch
 from tutelage.commands.line import main
 from tutelage.commands.split_evidence import weights_name
 from tutelage.commands.watch import WatchSettings
@@ -204,3 +205,16 @@ def test_a_promotion_is_offered_with_its_evidence_and_not_made(
     assert [line.split()[0] for line in told] == ["better", "assignment", "errors", "latency"]
     assert f"tutelage promote {candidate} --outcomes {tmp_path} --split 0.1" in last
     assert not (candidate / "promotions.json").exists()
+
+
+def test_an_offer_shows_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nobody(settings: object) -> None:
+        raise split_evidence.NoResponses("nobody")
+
+    monkeypatch.setattr(split_evidence, "evidence_of", nobody)
+    watch.offer(WatchSettings(study="tutoring", db="postgresql://me:SECRET@host/db", votes=1), tmp_path)
+    told = capsys.readouterr().out
+    assert "SECRET" not in told
+    assert "--study tutoring" in told
