@@ -214,5 +214,18 @@ def test_a_reward_by_rubric_is_measured_on_a_study_that_keeps_rubrics(study: Pat
     assert record["columns"] == ["rubric"]
     assert isinstance(weighted, WeightedReward)
     assert [part for _, part in weighted.parts] == [reward]
+
+    def unsure(messages: Messages, response: str, criterion: Criterion) -> bool | None:
+        few = messages[-1].content in {f"What is {n}?" for n in range(unread)} and response == "dull"
+        return None if few else judge(messages, response, criterion)
+
+    unread = 4
+    _, lines = trusted(RubricReward(unsure, at_once=1), tmp_path, tmp_path / "part")
+    assert any(line.startswith("4 pairs left out") for line in lines)
+    record = json.loads((tmp_path / "part" / RECORD).read_text())
+    assert (record["pairs"], record["votes"], record["agreement"][0]) == (16, 32, 1.0)
+    unread = 11
+    with pytest.raises(TutelageError, match="9 pairs of 20"):
+        trusted(RubricReward(unsure, at_once=1), tmp_path, tmp_path / "few")
     with pytest.raises(TutelageError, match="rubric"):  # the other study keeps none
         trusted(reward, study, tmp_path / "other")

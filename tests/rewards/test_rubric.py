@@ -12,12 +12,14 @@ from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.llm_judge import EndpointRubricJudge
 from tutelage.data.records import Messages, Prompt, user
 from tutelage.data.rubrics import Criterion
-from tutelage.rewards.composite import MeasuredReward
+from tutelage.rewards.composite import CappedReward, Ensemble, MeasuredReward, WeightedReward
 from tutelage.rewards.judge import judge_named
 from tutelage.rewards.judging_costs import judging_costs
 from tutelage.rewards.reward import Completions
 from tutelage.rewards.rubric import RubricReward, some_criteria
+from tutelage.rewards.rules import LengthLimit
 from tutelage.rewards.scores import reward_metrics, scores_of
+from tutelage.rewards.single_score import refuse_groups
 
 ROWS = [{"criterion": "good", "points": 3}, {"criterion": "short", "points": 1}, {"criterion": "bad", "points": -2}]
 
@@ -50,6 +52,19 @@ def test_a_completion_without_enough_verdicts_has_no_score() -> None:
     with serving(lambda request, number: choices("?")) as served:
         reward = RubricReward(EndpointRubricJudge(PaidEndpoint(Endpoint(served.url, "m"))))
         assert reward(Completions([Prompt("p", user("?"), data={"rubric": ROWS})], ["good"])) == [None]
+
+
+def test_a_sum_without_the_score_of_its_rubric_has_none() -> None:
+    """A missing score is not a score of 0 in a sum, beside completions of the same prompt that have theirs."""
+    met = {"good": True, "bad": False, "none": None}
+    rubric = RubricReward(lambda messages, response, criterion: met[response], at_once=1)
+    data = {"rubric": ["a", "b"]}
+    answers = Completions([Prompt("p", user("?"), data=data)] * 3, ["good", "none", "bad"])
+    length = LengthLimit(1, "characters")(answers)
+    for part in (rubric, CappedReward(rubric, highest=1.0), Ensemble((rubric, rubric))):
+        total = WeightedReward(((2.0, part), (1.0, LengthLimit(1, "characters")))).breakdown(answers).total
+        assert total.isnan().tolist() == [False, True, False]
+        assert total[0] - total[2] == pytest.approx(2.0 + length[0] - length[2])
 
 
 def settings(folder: Path, text: str) -> str:
@@ -109,6 +124,15 @@ def test_dropout_leaves_the_same_criteria_out_for_all_completions_of_a_prompt_an
     assert 0.45 < sum(kept_shares) / 60 < 0.56  # 1/2, and a little more since one criterion always stays
     with pytest.raises(TutelageError, match="dropout"):
         RubricReward(judge, dropout=1.0)
+
+
+def test_trainers_of_single_completions_take_no_dropout(tmp_path: Path) -> None:
+    """Their completions of a prompt would be judged by different criteria."""
+    plain = settings(tmp_path, 'by = "rubric"\n')
+    refuse_groups([f"judge:{plain}"])
+    dropping = settings(tmp_path, 'by = "rubric"\ndropout = 0.5\n')
+    with pytest.raises(TutelageError, match="dropout"):
+        refuse_groups([f"judge:{dropping}"])
 
 
 def test_a_rubric_of_one_good_criterion_keeps_it() -> None:

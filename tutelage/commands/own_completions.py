@@ -14,6 +14,7 @@ from tutelage.data.records import Prompt
 from tutelage.models.policy import Policy
 from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.reward import Reward
+from tutelage.rewards.rubric import without_dropout
 from tutelage.rollout.generator import EncodedPrompt, Generator, encode_prompts
 from tutelage.rollout.local import CurrentGenerator
 from tutelage.train.rl.rollouts import complete
@@ -94,8 +95,9 @@ def steps_per_round(settings: Settings, answers: OwnCompletions, keep: float) ->
 
 
 def score_look(settings: Settings, source: AnswerSource, reward: Reward) -> Callable[[], Mapping[str, float]]:
-    """Return a function that samples one completion per held-out prompt, and returns score, the mean score, and ended,
-    the share of completions that ended by themselves."""
+    """Return a function that samples one completion per held-out prompt, and returns score, the mean score by all
+    criteria, and ended, the share of completions that ended by themselves."""
+    reward = without_dropout(reward)
 
     def look() -> Mapping[str, float]:
         answers = complete(source.generator, source.held_out, 1, settings.sampling, reward, seed=settings.seed)

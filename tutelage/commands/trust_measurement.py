@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 
 from tutelage.base.errors import TutelageError
@@ -15,7 +16,7 @@ from tutelage.rewards.composite import MeasuredReward
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Completions, Reward, made_of, reward_name
 from tutelage.rewards.rubric import without_dropout
-from tutelage.rewards.scores import scores_of
+from tutelage.rewards.scores import breakdown_of
 from tutelage.stats.intervals import Interval, points_text, share_text
 from tutelage.stats.reward_quality import JudgedPair, Trust, measure_trust, position_bias
 
@@ -34,7 +35,16 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
     """
     study = voted_study(data, name, run, without=_aligned_on(reward))
     parts = MeasuredReward.of(reward, study.kept)
-    result = measure_trust(judged_pairs(without_dropout(parts.measured), study.pairs, study))
+    judged = judged_pairs(without_dropout(parts.measured), study.pairs, study)
+    if len(judged) < len(study.pairs):
+        missing = counted(len(study.pairs) - len(judged), "pair")
+        remark(f"{missing} left out: a response has no score by {_names(parts)}")
+    if len(judged) < LEAST:
+        raise TutelageError(
+            f"The reward {_names(parts)} scores both responses of {counted(len(judged), 'pair')} of "
+            f"{len(study.pairs):,}, and it is measured on {LEAST} or more: see why verdicts are missing."
+        )
+    result = measure_trust(judged)
     for line in (*_described(result, parts), *_leanings(reward, study.pairs)):
         remark(line)
     _refuse(result, str(study.record["study"]), anyway)
@@ -103,14 +113,15 @@ def _too_few(study: str, pairs: int, least: int) -> str:
 
 
 def judged_pairs(reward: Reward, pairs: Sequence[Preference], study: JudgedStudy) -> list[JudgedPair]:
-    """Scores of a reward on pairs of a study, beside the votes."""
+    """Scores of a reward on pairs of a study, beside the votes. A pair of which a response has no score is left
+    out."""
     prompts = [
         Prompt(f"pair {number}", pair.messages, data=study.columns.get(prompt_id(pair.messages), {}))
         for number, pair in enumerate(pairs, 1)
         for _ in range(2)
     ]
     answers = [answer for pair in pairs for answer in _texts(pair)]
-    scores = scores_of(reward, Completions(prompts, answers)).tolist()
+    scores = breakdown_of(reward, Completions(prompts, answers)).total.tolist()
     return [
         JudgedPair(
             str(pair.messages),
@@ -120,6 +131,7 @@ def judged_pairs(reward: Reward, pairs: Sequence[Preference], study: JudgedStudy
             study.votes[pair].for_rejected,
         )
         for pair, chosen, rejected in zip(pairs, scores[::2], scores[1::2], strict=True)
+        if not isnan(chosen - rejected)
     ]
 
 
@@ -139,8 +151,12 @@ def _refuse(trust: Trust, study: str, anyway: bool) -> None:
         )
 
 
+def _names(parts: MeasuredReward) -> str:
+    return ", ".join(reward_name(part) for _, part in parts.measured.parts)
+
+
 def _described(trust: Trust, parts: MeasuredReward) -> list[str]:
-    names = ", ".join(reward_name(part) for _, part in parts.measured.parts)
+    names = _names(parts)
     share = f"{share_text(trust.agreement)} of {counted(trust.votes, 'vote')} on {counted(trust.pairs, 'pair')}"
     lines = [f"{names}: agrees with {share}; two raters agree with {share_text(trust.raters)} of each other's"]
     if trust.length.value is not None:

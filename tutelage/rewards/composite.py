@@ -18,6 +18,7 @@ from tutelage.rewards.reward import (
     Completion,
     Reward,
     RewardWrapper,
+    applies_to_all,
     columns_read,
     device_of,
     prompt_ids,
@@ -34,7 +35,8 @@ def no_reward(completions: Sequence[Completion]) -> list[float]:
 
 @dataclass(frozen=True)
 class WeightedReward(BreakdownReward):
-    """Weighted sum of rewards: Σ weight · score over those that apply to the completion; none, if none does."""
+    """Weighted sum of rewards: Σ weight · score over those that apply to the completion; none, if none does, or the
+    score of one that applies to all is missing (`reward.applies_to_all`)."""
 
     parts: tuple[tuple[float, Reward], ...]
 
@@ -49,7 +51,9 @@ class WeightedReward(BreakdownReward):
         scores = [breakdown_of(reward, completions) for reward in rewards]
         weighted = torch.stack([weight * each.total for weight, each in zip(weights, scores, strict=True)])
         absent = weighted.isnan()
-        total = torch.where(absent, 0.0, weighted).sum(0).masked_fill(absent.all(0), math.nan)
+        missing = [each for each, reward in zip(absent, rewards, strict=True) if applies_to_all(reward)]
+        without = torch.stack([absent.all(0), *missing]).any(0)
+        total = torch.where(absent, 0.0, weighted).sum(0).masked_fill(without, math.nan)
         return Breakdown(total, parts_by_name(rewards, scores), _weighted_credit(weights, scores))
 
 

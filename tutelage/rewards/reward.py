@@ -114,6 +114,12 @@ def made_of(reward: object) -> Iterator[object]:
         yield from made_of(part)
 
 
+def applies_to_all(reward: object) -> bool:
+    """Whether None of a reward is a missing score, which a sum cannot leave out, not a completion to which it does not
+    apply."""
+    return any(getattr(part, "applies_to_all", False) for part in made_of(reward))
+
+
 def columns_read(reward: object) -> tuple[str, ...]:
     """Columns of the prompts' rows that a reward requires, without duplicates, as far as its components declare
     them."""

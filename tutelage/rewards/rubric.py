@@ -26,6 +26,7 @@ class RubricReward:
 
     name: ClassVar[str] = "rubric"
     columns: ClassVar[tuple[str, ...]] = ("rubric",)
+    applies_to_all: ClassVar[bool] = True
     judge: JudgeCriterion
     at_once: int = AT_ONCE
     dropout: float = 0.0

@@ -9,7 +9,8 @@ from tutelage.data.record_files import from_row, to_row
 from tutelage.data.records import Prompt
 from tutelage.rewards.factory import make_reward, rewards_without_model
 from tutelage.rewards.judge import PairwiseJudgeReward
-from tutelage.rewards.reward import Completions
+from tutelage.rewards.reward import Completions, made_of
+from tutelage.rewards.rubric import RubricReward
 from tutelage.rewards.scores import scores_of
 
 
@@ -33,10 +34,16 @@ class ExportedReward:
 
 
 def refuse_groups(names: Sequence[str]) -> None:
-    """Raise TutelageError for a reward that compares the completions of a prompt."""
+    """Raise TutelageError for a reward that compares the completions of a prompt, or leaves out the same criteria for
+    all of them."""
     for name, reward in rewards_without_model(names).items():
         if isinstance(reward, PairwiseJudgeReward):
             raise TutelageError(
                 f"The reward {name} compares the completions of a prompt, but other trainers score one completion at a "
                 "time: use a judge that rates."
+            )
+        if any(isinstance(part, RubricReward) and part.dropout for part in made_of(reward)):
+            raise TutelageError(
+                f"The reward {name} leaves the same criteria out for all completions of a prompt, but other trainers "
+                "score one completion at a time: set dropout = 0 in its file."
             )

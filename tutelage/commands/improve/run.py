@@ -39,6 +39,7 @@ from tutelage.models.policy import Policy
 from tutelage.rewards.composite import dealt_reward, no_reward
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
+from tutelage.rewards.rubric import without_dropout
 from tutelage.rewards.scores import reward_metrics
 from tutelage.rollout.generator import EncodedPrompt, encode_prompts, prompt_tokens
 from tutelage.rollout.prefetch import Ahead, RolloutRequest
@@ -129,7 +130,7 @@ def _loop(
     learner = _learner(settings, policy, critic, run.ranks)
     extra = load_state(run, learner)
     watched = {
-        name: dealt_reward(reward_beside(policy, [reward], settings.model), run.ranks, policy.passes)
+        name: dealt_reward(without_dropout(reward_beside(policy, [reward], settings.model)), run.ranks, policy.passes)
         for name, reward in _watched(settings).items()
     }
     networks = (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)

@@ -26,6 +26,7 @@ from tutelage.models.policy import Policy
 from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
+from tutelage.rewards.rubric import without_dropout
 from tutelage.rollout.distributed import dealt_generator
 from tutelage.rollout.inference.best_of_n import ScoredReply, best_of_n, best_of_n_kl
 from tutelage.rollout.inference.completion_records import episode_records, sample_completions
@@ -209,7 +210,7 @@ def _sampler(settings: SampleSettings, ranks: Ranks) -> Sampler:
 
 
 def _reward(settings: SampleSettings, ranks: Ranks) -> Reward:
-    return dealt_reward(make_reward(settings.reward, None, settings.model), ranks)
+    return dealt_reward(without_dropout(make_reward(settings.reward, None, settings.model)), ranks)
 
 
 def _kept(settings: SampleSettings, prompts: Sequence[Prompt], candidates: Sequence[Sequence[ScoredReply]]) -> Rows:
