@@ -1,6 +1,10 @@
 """Environments of OpenEnv, with a client of the shape of its release 0.10; `make test-openenv` has real servers."""
 
+import asyncio
+import json
+import math
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import httpx
@@ -15,6 +19,7 @@ from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
+from tutelage.rollout.environment import REDRAWS
 
 ADDRESS = "http://127.0.0.1:8000"
 GUESS = {"title": "Guess", "required": ["value"], "properties": {"value": {"type": "integer"}}}
@@ -26,7 +31,7 @@ class Client:
 
     opened = closed = 0
 
-    def __init__(self, base_url):
+    def __init__(self, base_url, message_timeout_s=60.0):
         assert base_url == ADDRESS
         self.steps = 0
 
@@ -76,11 +81,15 @@ def policy(tiny_model):
     return Policy(load_backbone(config.Model(tiny_model("qwen3", max_position_embeddings=500), device="cpu")))
 
 
-def run(policy, texts, prompts, n=1):
+def environment():
     settings = ImproveSettings(
         model=config.Model("m"), prompts="p", environment=f"openenv:{ADDRESS}", agent_processes=4, out="x"
     )
-    made, script = environment_of(settings), Script(policy, TAGGED, texts)
+    return environment_of(settings)
+
+
+def run(policy, texts, prompts, n=1):
+    made, script = environment(), Script(policy, TAGGED, texts)
     assert made.at_once == 4
     rollout = played(script, made, prompts, n, sampling=LONG, generator=script.generator)
     assert Client.opened == Client.closed
@@ -133,6 +142,45 @@ def test_tools_of_a_server_are_offered(schema, policy):
     assert (found, "no such place" in missing) == ("6.5", True)
     assert rollout.turn_reward.sum(1).tolist() == [-0.5]
     assert made.tools.calls["failures"] == 1
+
+
+def test_arguments_of_a_tool_have_any_name(schema, policy):
+    schema["title"] = "CallToolAction"
+    Client.first = lambda arguments: {}
+    names = {"name": "Ayr", "self": "Ur", "arguments": "Ely"}
+    own = {**FAR, "input_schema": {"type": "object", "properties": {key: {"type": "string"} for key in names}}}
+    Client.plays = lambda action, number: ({"result": action["arguments"]}, None, False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "FAR", own)
+        call = f"<tool_call>{json.dumps({'name': 'far', 'arguments': names})}</tool_call>"
+        _, rollout = run(policy, [call, "Done."], [Prompt("a", user("How far?"))])
+    (result,) = (one.content for one in rollout.transcripts[0] if one.role == "tool")
+    assert json.loads(result) == names
+
+
+def test_a_call_without_an_answer_in_time_is_a_fault(schema, policy):
+    """The client of OpenEnv begins another session, without a reset, after a call that is given up."""
+    schema["title"] = "CallToolAction"
+    made = environment()
+    assert {tool.timeout for tool in made.tools.tools} == {math.inf}
+    begun = []
+
+    async def step(self, action):
+        await asyncio.sleep(60)
+
+    def first(arguments):
+        begun.append(arguments)
+        return {}
+
+    Client.first = first
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "step", step)
+        script = Script(policy, TAGGED, [called("Ayr"), "6.5 miles."])
+        made = replace(made, seconds=0.05)
+        rollout = played(script, made, [Prompt("a", user("Far?"))], 1, sampling=LONG, generator=script.generator)
+    assert rollout.outcome.isnan().all()
+    assert len(begun) == REDRAWS + 1
+    assert [one.role for one in rollout.transcripts[0]] == ["user", "assistant"]
 
 
 def test_a_server_that_is_lost_is_a_fault_also_in_a_tool(schema, policy):

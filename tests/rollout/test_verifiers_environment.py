@@ -45,6 +45,7 @@ class Seat:
     harness: object = None
     client: object = None
     model_fields_set: frozenset = frozenset()
+    retries: object = field(default_factory=lambda: SimpleNamespace(max_retries=0, rules=[]))
 
 
 class Tasks(list):
@@ -64,6 +65,8 @@ class Stub:
     configs: list = field(default_factory=list)
     results: list = field(default_factory=list)
     harness: object = None
+    retries: object = field(default_factory=lambda: SimpleNamespace(max_retries=0, rules=[]))
+    late: tuple = ()
 
     def __post_init__(self):
         self.config = self
@@ -78,8 +81,9 @@ class Stub:
         address = context.client.base_url.replace("/v1", f"/{trace.id}/v1")  # without the proxy, which adds a header
         harness = self.harness(SimpleNamespace(tool_timeout=5.0))
         self.results.append(await harness.launch(context, trace, None, address, "secret", {"map": "x"}, task.data))
-        trace.rewards = dict(self.rewards)
-        return SimpleNamespace(ok=not self.errors, errors=self.errors, traces=[trace])
+        trace.rewards, trace.is_timeout, trace.stop_condition = dict(self.rewards), "trace" in self.late, "done"
+        late = "episode" in self.late
+        return SimpleNamespace(ok=not self.errors, errors=self.errors, traces=[trace], is_timeout=late)
 
 
 def task(number, **data):
@@ -193,6 +197,24 @@ def test_infrastructure_is_a_fault_and_an_error_of_a_task_a_mistake(stub, policy
 def test_an_episode_that_was_not_scored_is_a_fault(stub, policy):
     stub.rewards = {"right": None}
     assert run(policy, environment()).outcome.isnan().all()
+
+
+@pytest.mark.parametrize("late", ["trace", "episode"])
+def test_an_episode_that_a_clock_of_verifiers_cuts_is_a_fault(stub, policy, late):
+    stub.rewards, stub.late = {"right": SimpleNamespace(value=2.0)}, (late,)
+    stub.errors = [SimpleNamespace(type="TaskError", message="nothing to score")]
+    rollout = run(policy, environment())
+    assert rollout.outcome.isnan().all()
+    assert not (rollout.terminated | rollout.truncated).any()
+
+
+def test_retries_of_verifiers_are_refused(stub):
+    """They would add turns of an attempt that failed to those of the next one."""
+    again = SimpleNamespace(max_retries=1, rules=[]), SimpleNamespace(max_retries=0, rules=["any"])
+    for seat, own in [(again[0], stub.retries), (stub.retries, again[1])]:
+        stub.seats, stub.retries = {"agent": Seat(retries=seat)}, own
+        with pytest.raises(TutelageError, match="retries"):
+            environment()
 
 
 def test_environments_that_cannot_be_played_are_refused(stub, policy):

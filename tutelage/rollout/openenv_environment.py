@@ -7,6 +7,7 @@ the last message of the prompt, and further ones are messages of a user. A rewar
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -61,7 +62,7 @@ class OpenEnvEnvironment:
         if not isinstance(arguments, Mapping):
             raise TutelageError(f"The column {ARGUMENTS} of a prompt is {arguments!r:.100}, not an object.")
         try:
-            async with GenericEnvClient(base_url=self.address) as client:
+            async with GenericEnvClient(base_url=self.address, message_timeout_s=math.inf) as client:
                 session = _Session(client, episode)
                 seed = {"seed": episode.random.getrandbits(31)}
                 first = text_of((await session.begin(seed | dict(arguments))).observation)
@@ -135,7 +136,7 @@ class _Session:
         self.episode.reward(float(result.reward or 0.0))
         return result
 
-    async def call(self, name: str, **arguments: Any) -> object:
+    async def call(self, name: str, /, **arguments: Any) -> object:
         """Result of a tool."""
         result = await self.step({"type": "call_tool", "tool_name": name, "arguments": arguments})
         error = result.observation.get("error")
@@ -202,4 +203,5 @@ def _tool(described: Mapping[str, Any]) -> Tool:
     def unbound(**arguments: object) -> object:
         raise AssertionError("a tool of a session")
 
-    return Tool(described["name"], json.dumps({"type": "function", "function": function}), unbound, timeout=60.0)
+    schema = json.dumps({"type": "function", "function": function})
+    return Tool(described["name"], schema, unbound, timeout=math.inf)  # a session ends with a call that is given up

@@ -40,7 +40,8 @@ class VerifiersEnvironment:
     """Episodes of an environment with one agent that is trained. The reward of an episode is that of its tasks'
     functions, weighted as they say.
 
-    Raises TutelageError for an environment that cannot be loaded or has several agents of the policy.
+    Raises TutelageError for an environment that cannot be loaded, has several agents of the policy, or plays one again
+    by itself.
     """
 
     def __init__(self, name: str) -> None:
@@ -57,6 +58,12 @@ class VerifiersEnvironment:
                 "give each other one a client in a configuration, --environment verifiers:FILE.toml."
             )
         self.role = roles[0]
+        own = agent_config_fields(self.env.config)[self.role]
+        if any(each.retries.max_retries or each.retries.rules for each in (self.env.config, own)):
+            raise TutelageError(
+                f"{self.name} has retries, and turns of an attempt that failed would be trained: leave them out. An "
+                "episode with a fault is played again in any case."
+            )
         self._endpoint = EpisodeEndpoint()
         self._ready: asyncio.Future[None] | None = None
 
@@ -106,7 +113,10 @@ class VerifiersEnvironment:
             ready.set_exception(error)
 
     def _reward(self, played: Any, session: Session) -> float:
-        """Reward of the agent's traces. Raises Fault, or TutelageError for a mistake."""
+        """Reward of the agent's traces. Raises Fault, also after a time-out, or TutelageError for a mistake."""
+        if late := [each.stop_condition for each in played.traces if each.is_timeout] or played.is_timeout:
+            stages = ", ".join(late) if isinstance(late, list) else "the environment"
+            raise Fault(f"{self.name}: a time-out of its configuration is over: {stages}.")
         errors = [*played.errors, *(error for trace in played.traces for error in trace.errors)]
         if not played.ok and errors:
             error = errors[-1]
