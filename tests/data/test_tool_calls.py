@@ -159,12 +159,21 @@ PARAMETERS = {
     "by": {"type": "object"},
     "until": {"type": "string", "nullable": True},
     "either": {"anyOf": [{"type": "integer"}, {"type": "boolean"}]},
+    "point": {"$ref": "#/$defs/Point"},
+    "points": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/Point"}}, {"type": "null"}]},
+    "unit": {"enum": ["1", "2"]},
+    "level": {"enum": [1, 2]},
+    "wide": {"oneOf": [{"allOf": [{"const": 7}]}, {"type": "boolean"}]},
+    "name": {"anyOf": [{"type": "string"}, {"type": "null"}]},
 }
+POINT = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Point"}}}
+"""What pydantic writes of a class, which servers of tools have."""
 
 
 def test_values_of_elements_have_the_types_of_their_schema() -> None:
     """What the template writes of typed values is read as these values, in any order and with any text."""
     schema = {"type": "function", "function": {"name": "lookup", "parameters": {"properties": PARAMETERS}}}
+    schema["function"]["parameters"]["$defs"] = {"Point": POINT}
     asked = Message("user", "How far?", tools=(json.dumps(schema),))
     values = {
         "by": {"car": [1, None]},
@@ -175,9 +184,16 @@ def test_values_of_elements_have_the_types_of_their_schema() -> None:
         "via": ["a", "1"],
         "until": None,
         "either": False,
+        "point": {"next": {}},
+        "points": [{}],
+        "unit": "1",
+        "level": 2,
+        "wide": 7,
+        "name": None,
     }
     tokenizer = byte_level(ELEMENTS)
     calls = tuple(ToolCall("lookup", json.dumps(each)) for each in (values, {}, {"count": "many", "other": "7"}))
+    calls += tuple(ToolCall("lookup", json.dumps({"miles": text})) for text in ("NaN", "1e999", '["\\ud800"]'))
     answer = Message("assistant", "I look.", calls=calls)
     ids = encode((asked,), answer, tokenizer)[1]
     turn = read_turn(ids, "", (asked,), tokenizer, frozenset(ids[-1:]))

@@ -9,7 +9,7 @@ elements   <tool_call><function=name><parameter=x>value</parameter>…</function
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -19,7 +19,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.chat_template import opening, render_prompt, render_turns
 from tutelage.data.chat_tokens import write_turns
 from tutelage.data.records import Message, Messages, ToolCall, tools_of
-from tutelage.data.row_values import Unusable
+from tutelage.data.row_values import Unusable, encodable
 from tutelage.data.tokenizer import Tokenizer, decode_text, facts, overlap
 from tutelage.data.tool_values import read_call, read_calls, split_calls
 
@@ -207,32 +207,46 @@ def element_calls(text: str) -> Calls:
 def _typed(message: Message, schemas: Sequence[str]) -> Message:
     """The message with the values of its calls as the schemas of their tools have them."""
     functions = [json.loads(schema)["function"] for schema in schemas]
-    known = {each["name"]: (each.get("parameters") or {}).get("properties") or {} for each in functions}
+    known = {each["name"]: each.get("parameters") or {} for each in functions}
     return replace(message, calls=tuple(_typed_call(call, known.get(call.name, {})) for call in message.calls))
 
 
-def _typed_call(call: ToolCall, properties: Mapping[str, Any]) -> ToolCall:
-    texts = json.loads(call.arguments).items()
-    values = {name: _typed_value(text, properties.get(name, {"type": "string"})) for name, text in texts}
+def _typed_call(call: ToolCall, parameters: Mapping[str, Any]) -> ToolCall:
+    texts, properties = json.loads(call.arguments).items(), parameters.get("properties") or {}
+    kinds = {name: _kinds(schema, parameters.get("$defs") or {}) for name, schema in properties.items()}
+    values = {name: _typed_value(text, kinds.get(name, set())) for name, text in texts}
     return replace(call, arguments=json.dumps(values, ensure_ascii=False))
 
 
-def _typed_value(text: str, schema: Mapping[str, Any]) -> object:
-    """A value of a schema. What does not fit stays a text, which is refused as any other unfit argument."""
-    kinds = {kind for each in (schema, *schema.get("anyOf", ())) for kind in _kinds(each)}
-    if schema.get("nullable") and text in ("None", "null"):
+def _typed_value(text: str, kinds: Set[str]) -> object:
+    """A value of one of these types. What does not fit stays a text, which is refused as any other unfit argument."""
+    if "null" in kinds and text in ("None", "null"):
         return None
-    if "string" in kinds or not kinds:
+    if "string" in kinds or not kinds - {"null"}:
         return text
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        value = json.loads(text)
+        encodable(json.dumps(value, ensure_ascii=False, allow_nan=False), "a call")
+    except (ValueError, RecursionError, Unusable):
         return _WORDS.get(text, text)
+    return value
 
 
-def _kinds(schema: Mapping[str, Any]) -> Sequence[str]:
+def _kinds(schema: object, named: Mapping[str, Any]) -> set[str]:
+    """Types of the values that a schema allows; empty for any. `named` are the schemas that it may refer to."""
+    if not isinstance(schema, Mapping):
+        return set()
     kind = schema.get("type", ())
-    return (kind,) if isinstance(kind, str) else tuple(kind)
+    found = {kind} if isinstance(kind, str) else set(kind)
+    if schema.get("nullable"):
+        found.add("null")
+    if not kind:
+        values = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else [])]
+        found |= {"string" if isinstance(value, str) else "value" for value in values}
+    for each in (each for name in ("anyOf", "oneOf", "allOf") for each in schema.get(name, ())):
+        found |= _kinds(each, named)
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    return found | _kinds(named.get(name), {other: own for other, own in named.items() if other != name})
 
 
 TAGGED = CallForm(tagged_calls, ("<tool_call>", "</tool_call>"))
