@@ -367,8 +367,10 @@ def test_a_fault_is_drawn_again_and_then_leaves_its_prompt_without_a_score(polic
         played(script, environment, PROMPTS[:2], 1, sampling=LONG, generator=script.generator)
 
 
-def test_the_share_of_prompts_that_faults_take_is_that_of_all_ranks(policy):
-    """Of 20 prompts two are lost, which is the limit, both of one rank, which has ten of them; then three."""
+@pytest.mark.parametrize("own", [1, 5])
+def test_the_share_of_prompts_that_faults_take_is_that_of_all_ranks(policy, own):
+    """Of 20 prompts two are lost, which is the limit, all of the first rank, which has `own` times as many; then
+    three."""
 
     async def unreliable(row, episode):
         if row["lost"]:
@@ -387,16 +389,22 @@ def test_the_share_of_prompts_that_faults_take_is_that_of_all_ranks(policy):
 
     sampling = replace(FREE, max_new_tokens=1)
     for count in (2, 3):
-        prompts = [Prompt(str(n), user("Hi"), data={"lost": n in range(0, 2 * count, 2)}) for n in range(20)]
+        owners = [int(n >= own * count) for n in range(20)]
+        prompts = [Prompt(str(n), user("Hi"), data={"lost": n < count}) for n in range(20)]
         player = Player(LocalGenerator(policy), Environment(unreliable), {p.id: p for p in prompts}, policy)
         encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
-        second = PromptTokens(encoded.tokens[1::2], encoded.ids[1::2])
-        other = (list(range(1, 20, 2)), player.play(second, 1, sampling, 1))
+        second = PromptTokens(encoded.tokens[own * count :], encoded.ids[own * count :])
+        other = (list(range(own * count, 20)), player.play(second, 1, sampling, 1))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tutelage.rollout.distributed.deal", lambda *_: [0, 1] * 10)
+            patch.setattr("tutelage.rollout.distributed.deal", lambda *_, owners=owners: owners)
             generate = partial(DealtGenerator(player, First(0, 2)).generate, encoded, 1, sampling, seed=1)
             if count == 2:
-                assert generate().outcome.isnan().sum() == 2
+                rollout = generate()
+                assert rollout.outcome.isnan().tolist() == [True] * 2 + [False] * 18
+                assert torch.equal(rollout.mask.sum(1), torch.tensor([0] * 2 + [1] * 18))
+                whole = player.generate(encoded, 1, sampling, seed=1)
+                assert torch.equal(rollout.response[2:], whole.response[2:])
+                torch.testing.assert_close(policy.scores(rollout).logp, policy.scores(whole).logp, rtol=0, atol=1e-6)
             else:
                 with pytest.raises(RolloutError, match=r"3 prompts of 20.*no host"):
                     generate()

@@ -67,9 +67,10 @@ def left_padded(
     """Token lists → (Int[B, Q], Bool[B, Q]) padded on the left."""
     if any(not row for row in rows):
         raise ValueError("a prompt needs at least one token")
-    width = max(len(row) for row in rows)
-    tokens = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows], device=device)
-    lengths = torch.tensor([len(row) for row in rows], device=device)
+    width = max((len(row) for row in rows), default=0)
+    padded = [[pad] * (width - len(row)) + list(row) for row in rows]
+    tokens = torch.tensor(padded, dtype=torch.long, device=device).reshape(len(rows), width)
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=device)
     return tokens, torch.arange(width, device=device) >= width - lengths[:, None]
 
 
@@ -78,8 +79,9 @@ def right_padded(
 ) -> tuple[Int[Tensor, "B R"], Bool[Tensor, "B R"]]:
     """Token lists → (Int[B, R], Bool[B, R]) padded on the right."""
     width = max((len(row) for row in rows), default=0)
-    tokens = torch.tensor([list(row) + [pad] * (width - len(row)) for row in rows], dtype=torch.long, device=device)
-    lengths = torch.tensor([len(row) for row in rows], device=device)
+    padded = [list(row) + [pad] * (width - len(row)) for row in rows]
+    tokens = torch.tensor(padded, dtype=torch.long, device=device).reshape(len(rows), width)
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=device)
     return tokens, torch.arange(width, device=device) < lengths[:, None]
 
 

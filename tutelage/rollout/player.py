@@ -105,18 +105,25 @@ class Player:
                         call.stop()
             if batch is not None:
                 self.environment.counts.update(read=batch.lines.computed, reread=batch.reread)
-        self.last_fault = next(reversed(table.faults), self.last_fault)
+        self.last_fault = next(reversed(table.faults), "")
         return self._rollout(prompts, n, traces)
 
     def check(self, rollout: Rollout, ranks: Ranks) -> None:
         """Raise RolloutError if more than one prompt of a step, which all ranks have, and more than a share LOST of
-        them, has an episode with a fault."""
+        them, has an episode with a fault; and if no episode had a turn."""
+        own, self.last_fault = self.last_fault, ""
         fault = torch.zeros(len(rollout)).bool() if rollout.truncated is None else ~rollout.truncated.cpu()
         fault = fault & ~rollout.terminated.cpu()
         lost = {name for name, row in zip(rollout.ids, fault.tolist(), strict=True) if row}
-        if len(lost) <= max(1, LOST * len(set(rollout.ids))):
+        too_many = len(lost) > max(1, LOST * len(set(rollout.ids)))
+        if rollout.mask.any() and not too_many:
             return
-        last = next(filter(None, ranks.gather(self.last_fault)), "")
+        last = next(filter(None, ranks.gather(own)), "")
+        if not too_many:
+            raise RolloutError(
+                f"No episode of {self.environment.name} had a turn of the policy: what it reads first leaves no room "
+                f"in the context, or there was a fault before. {last}".rstrip()
+            )
         raise RolloutError(
             f"{counted(len(lost), 'prompt')} of {len(set(rollout.ids))} had an episode that failed {REDRAWS + 1} times "
             f"for a fault outside of the policy, the last of them: {last}"
@@ -237,11 +244,6 @@ class Player:
         pad = pad_token_id(self.text.tokenizer)
         whole = [_joined(trace) for trace in traces]
         rows = assemble(prompts, whole, pad=pad)
-        if max(len(trace.turns) for trace in traces) == 0:
-            raise RolloutError(
-                f"No episode of {self.environment.name} had a turn of the policy: what it reads first leaves no room "
-                f"in the context, or there was a fault before. {self.last_fault}".rstrip()
-            )
         contexts, sampled, episode = list[EncodedRow](), list[list[int]](), list[int]()
         for row, trace in enumerate(traces):
             for one in trace.contexts:
@@ -269,7 +271,7 @@ class Player:
             turn_reward=rewards if rewards.any() else None,
             outcome=torch.tensor([trace.outcome for trace in traces]),
             transcripts=tuple(trace.messages for trace in traces),
-            branches=None if single else Branches(read, marks, torch.tensor(episode)),
+            branches=None if single else Branches(read, marks, torch.tensor(episode, dtype=torch.long)),
         ).to(self._device)
 
 
