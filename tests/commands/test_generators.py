@@ -17,8 +17,9 @@ from vllm_stub import VllmStub, install_llm
 
 import tutelage as tt
 from tutelage.base import config
+from tutelage.base.config.bases import EpisodeSettings
 from tutelage.base.errors import TutelageError
-from tutelage.commands.generators import fixed_generator
+from tutelage.commands.generators import environment_of, fixed_generator
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.rollout.generator import RolloutError
 
@@ -186,3 +187,33 @@ def test_settings_that_contradict_each_other(tmp_path, data, changes, told):
 def test_an_endpoint_and_servers_together_are_refused(tmp_path, data):
     with pytest.raises(TutelageError, match="give one of the two"):
         tt.SampleSettings(model=model("m"), prompts="p", out=tmp_path, endpoint="http://a/v1", rollouts="http://b")
+
+
+class Shop:
+    """An environment whose reward is that of its turns."""
+
+    def reset(self, **row):
+        return None
+
+
+class PayingShop(Shop):
+    def get_reward(self):
+        return 1.0
+
+
+async def play(row, episode):
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "pays"),
+    [
+        ({"tools": ("calculator",)}, False),
+        ({"agent": "true"}, False),
+        ({"environment": "test_generators:Shop"}, False),
+        ({"environment": "test_generators:PayingShop"}, True),
+        ({"environment": "test_generators:play"}, True),
+    ],
+)
+def test_an_environment_knows_whether_it_pays(settings, pays):
+    assert environment_of(EpisodeSettings(**settings)).pays is pays

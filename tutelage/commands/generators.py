@@ -126,7 +126,7 @@ def environment_of(settings: EpisodeSettings) -> "Environment | None":
     tools, turns, seconds = load_tools(settings.tools), settings.turns, settings.environment_timeout
     if settings.agent:
         program = AgentProgram(settings.agent)
-        return Environment(program, tools, turns, seconds, settings.agent, settings.agent_processes)
+        return Environment(program, tools, turns, seconds, settings.agent, settings.agent_processes, pays=False)
     kind, _, address = settings.environment.partition(":")
     if kind == VERIFIERS:
         from tutelage.rollout.verifiers_environment import VerifiersEnvironment
@@ -137,13 +137,14 @@ def environment_of(settings: EpisodeSettings) -> "Environment | None":
         from tutelage.rollout.openenv_environment import OpenEnvEnvironment
 
         there, most = OpenEnvEnvironment(address), settings.agent_processes
-        return Environment(there, there.tools, turns, seconds, there.name, most, settings.deterministic)
+        return Environment(there, there.tools, turns, seconds, there.name, most, settings.deterministic, pays=False)
     play = function_named(settings.environment) if settings.environment else play_with_tools
+    pays = play is not play_with_tools
     if isinstance(play, type) and callable(getattr(play, "reset", None)):
         play = EnvironmentClass(play, tools)
-        tools = play.tools
+        tools, pays = play.tools, play.pays
     name = settings.environment or "play_with_tools"
-    return Environment(play, tools, turns, seconds, name, deterministic=settings.deterministic)
+    return Environment(play, tools, turns, seconds, name, deterministic=settings.deterministic, pays=pays)
 
 
 def episode_prompts(source: str, environment: "Environment | None") -> LoadedRecords[Prompt]:

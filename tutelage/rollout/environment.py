@@ -47,6 +47,8 @@ class Environment:
     at_once: int = 0
     deterministic: bool = False
     """Whether all episodes take their next turn at once (see `player`)."""
+    pays: bool = True
+    """Whether `play` returns a reward; otherwise it returns 0, and others pay: `--reward`, or rewards of turns."""
     counts: Counter[str] = field(default_factory=Counter, compare=False)
     """Tokens of episodes that the policy read or wrote in forward passes ("read"), and of these the tokens of their
     past that it had read before ("reread"), since the last `metrics`."""

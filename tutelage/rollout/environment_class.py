@@ -26,6 +26,7 @@ class EnvironmentClass:
 
     def __init__(self, made: type, tools: Toolbox) -> None:
         self.made, instance = made, made()
+        self.pays = callable(getattr(instance, "get_reward", None))
         names = [name for name, _ in inspect.getmembers(made, inspect.isfunction) if not name.startswith("_")]
         methods = [getattr(instance, name) for name in names if name not in ("reset", "get_reward")]
         self.tools = Toolbox([*tools.tools, *map(tool_of, methods)])
@@ -38,7 +39,7 @@ class EnvironmentClass:
         if observation is not None:
             episode.messages = (*asked[:-1], replace(asked[-1], content=f"{asked[-1].content}{observation}"))
         await play_with_tools(row, episode)
-        return await _result(own.get_reward) if callable(getattr(own, "get_reward", None)) else 0.0
+        return await _result(own.get_reward) if self.pays else 0.0
 
 
 async def _result(function: Callable[[], Any]) -> Any:

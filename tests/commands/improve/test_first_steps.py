@@ -121,10 +121,10 @@ def test_a_part_that_never_varies_is_named_once(run):
     )
 
 
-def remarks(*dead: dict[str, float]) -> list[str]:
+def remarks(*dead: dict[str, float], silent: tuple[str, ...] = ()) -> list[str]:
     """What is remarked on parts whose answers to a prompt were alike for these shares of the prompts, step by step."""
     lines: list[str] = []
-    first = FirstSteps(recipe_named("grpo"), SHORT, len(dead), 1e-3)
+    first = FirstSteps(recipe_named("grpo"), SHORT, len(dead), 1e-3, silent)
     with collected(lines):
         for index, shares in enumerate(dead, 1):
             metrics = {f"score/{name}/dead": share for name, share in shares.items()}
@@ -135,6 +135,13 @@ def remarks(*dead: dict[str, float]) -> list[str]:
 def test_parts_that_never_varied_are_named_together():
     (line,) = remarks(*[{"format": 1.0, "math": 0.9, "length": 1.0}] * (2 * PART_STEPS))
     assert f"In each of {PART_STEPS} steps the parts 'format' and 'length' of the reward gave no signal" in line
+
+
+def test_an_environment_that_does_not_pay_is_not_named():
+    shares = [{"format": 1.0, "environment": 1.0}] * PART_STEPS
+    assert "'format' and 'environment'" in remarks(*shares)[0]
+    assert "the part 'format' of" in remarks(*shares, silent=("environment",))[0]
+    assert remarks(*[{"environment": 1.0}] * PART_STEPS, silent=("environment",)) == []
 
 
 def test_a_part_that_varied_once_is_not_named():

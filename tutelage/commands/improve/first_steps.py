@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -34,19 +34,21 @@ class FirstSteps:
     per prompt: if all completions of a step had), with the cause and the settings that change it. After `PART_STEPS`
     steps a remark on the parts of the reward that gave all completions of each prompt the same score in every one of
     them, unless the warning has mentioned it; and, if the completions differ in score, on a policy that hardly moves at
-    the learning rate `rate`.
+    the learning rate `rate`. `silent` are parts that give no signal by their nature.
     """
 
-    def __init__(self, recipe: Recipe, sampling: config.Sampling, total: int, rate: float) -> None:
+    def __init__(
+        self, recipe: Recipe, sampling: config.Sampling, total: int, rate: float, silent: Sequence[str] = ()
+    ) -> None:
         self._recipe, self._sampling, self._last = recipe, sampling, min(STEPS, total)
         self._total, self._rate = total, rate
         self._dead: list[float] = []
         self._causes: Counter[str] = Counter()
-        self._parts = _ConstantParts()
+        self._parts, self._silent = _ConstantParts(), frozenset(silent)
 
     def look(self, step: Step) -> None:
         """Check a step, and log problems."""
-        self._parts = self._parts.after(step.metrics)
+        self._parts = self._parts.after(step.metrics, self._silent)
         if step.sample is not None and step.index <= self._last:
             self._look_at_scores(step, step.sample)
         if self._parts.steps == PART_STEPS and self._parts.names:
@@ -161,13 +163,15 @@ class _ConstantParts:
     steps: int = 0
     names: tuple[str, ...] = ()
 
-    def after(self, metrics: Mapping[str, float]) -> "_ConstantParts":
-        """Return the parts that remain constant after another step, from its metrics score/<part>/dead."""
-        constant = tuple(
+    def after(self, metrics: Mapping[str, float], silent: Set[str]) -> "_ConstantParts":
+        """Return the parts that remain constant after another step, from its metrics score/<part>/dead, except those
+        in `silent`."""
+        dead = (
             metric.removeprefix("score/").removesuffix("/dead")
             for metric, share in metrics.items()
             if metric.startswith("score/") and metric.endswith("/dead") and share == 1.0
         )
+        constant = tuple(name for name in dead if name not in silent)
         names = tuple(name for name in self.names if name in constant) if self.steps else constant
         return _ConstantParts(self.steps + 1, names)
 

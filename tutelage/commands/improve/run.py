@@ -54,7 +54,7 @@ from tutelage.train.rl.critic import (
     save_policy,
 )
 from tutelage.train.rl.pretraining_mix import PretrainingMix
-from tutelage.train.rl.rollouts import rollout_seed
+from tutelage.train.rl.rollouts import ENVIRONMENT, rollout_seed
 from tutelage.train.rl.setup import RolloutSettings
 from tutelage.train.run.folder import Run
 from tutelage.train.run.loop import Loop, Monitor, Training, load_state, recipe_state
@@ -209,7 +209,8 @@ def _look(
 ) -> Callable[[Step], dict[str, float]]:
     """Return the callback of a step: writes samples, remarks on the first steps, and returns the metrics of the reward
     and of the tools."""
-    first = FirstSteps(recipe, settings.sampling, settings.steps, settings.optimiser.peak)
+    silent = () if environment is None or environment.pays else (ENVIRONMENT,)
+    first = FirstSteps(recipe, settings.sampling, settings.steps, settings.optimiser.peak, silent)
 
     def look(step: Step) -> dict[str, float]:
         first.look(step)

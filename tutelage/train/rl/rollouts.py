@@ -30,6 +30,9 @@ from tutelage.train.rl.batch_scores import (
 )
 from tutelage.train.rl.setup import PolicyModel, RolloutSettings, Setup
 
+ENVIRONMENT = "environment"
+"""Part of the score of episodes that their environment returned."""
+
 
 @dataclass(frozen=True)
 class ScoredCompletions:
@@ -127,7 +130,7 @@ def complete(
     if rollout.outcome is None:
         return ScoredCompletions(tuple(prompts), rollout, scored.total, scored.parts)
     outcome = rollout.outcome.to(scored.total)
-    return ScoredCompletions(tuple(prompts), rollout, scored.total + outcome, {**scored.parts, "environment": outcome})
+    return ScoredCompletions(tuple(prompts), rollout, scored.total + outcome, {**scored.parts, ENVIRONMENT: outcome})
 
 
 def rollout_seed(seed: int, step: int) -> int:
