@@ -540,6 +540,14 @@ async def _nothing_new(row, episode):
     await episode.chat()
 
 
+async def _paid_by_turns(row, episode):
+    one, other = user("One."), user("Two.")
+    first = await episode.turn(one)
+    await episode.turn(other)
+    episode.reward(1.0)
+    await episode.turn((*one, first, *user("More.")))
+
+
 async def _both_at_once(row, episode):
     await asyncio.gather(episode.chat(), episode.chat())
 
@@ -555,6 +563,7 @@ async def _both_at_once(row, episode):
         (_other_keys, "text"),
         (_other_role, "usr"),
         (_nothing_new, "chat"),
+        (_paid_by_turns, "order in time"),
         (_both_at_once, "one turn"),
     ],
 )

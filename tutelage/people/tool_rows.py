@@ -118,6 +118,7 @@ def prm800k_rows(rows: Sequence[StepRow], study: str) -> Iterator[ToolRow]:
                 break
         if rated:
             wrong = rated[-1]["chosen_completion"] is None
+            reason = "found_error" if wrong else "solution" if len(rated) == len(steps) else "give_up"
             yield {
                 "labeler": labeler,
                 "timestamp": None,
@@ -125,7 +126,7 @@ def prm800k_rows(rows: Sequence[StepRow], study: str) -> Iterator[ToolRow]:
                 "is_quality_control_question": False,
                 "is_initial_screening_question": False,
                 "question": {"problem": problem, "pre_generated_steps": steps},
-                "label": {"steps": rated, "total_time": None, "finish_reason": "found_error" if wrong else "solution"},
+                "label": {"steps": rated, "total_time": None, "finish_reason": reason},
             }
 
 

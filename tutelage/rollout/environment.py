@@ -117,7 +117,11 @@ class Trace:
 
     def close(self, episode: Episode) -> None:
         """Leave out turns that the environment has not received, and order the others by context, as those of a
-        rollout are."""
+        rollout are.
+
+        Raises TutelageError for rewards of turns that are then not in the order in which they were paid, since the
+        return of a turn is the sum of the rewards after it in the rollout.
+        """
         for context in self.contexts:
             if context.turns[-1] in episode.unread:
                 del context.turns[-1], context.spans[-1], context.said[-1]
@@ -128,6 +132,12 @@ class Trace:
         latest = max(self.contexts, key=lambda context: context.turns[-1], default=None)
         self.messages = () if latest is None else latest.messages
         order = [number for context in self.contexts for number in context.turns]
+        if order != sorted(order) and any(episode.rewards):
+            raise TutelageError(
+                f"The environment rewards turns of an episode of the prompt {self.prompt.id!r} that has several "
+                "conversations by turns; their returns could not follow the order in time. Return the reward from "
+                "play, or end one conversation before the next."
+            )
         self.turns, episode.rewards = [self.turns[n] for n in order], [episode.rewards[n] for n in order]
 
     @property
