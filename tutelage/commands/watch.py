@@ -142,16 +142,14 @@ def _run_all(settings: WatchSettings) -> int:
 def offer(settings: WatchSettings, candidate: Path) -> None:
     """Print what the users of a candidate show so far, and the command that promotes it, without the password of a
     database."""
-    from sqlalchemy import make_url
-
     from tutelage.commands.promote.settings import PromoteSettings
     from tutelage.commands.split_evidence import NoResponses, condition_lines, evidence_of
+    from tutelage.people.store.engine import without_password
 
     study = settings.db or settings.study
     name = settings.study if settings.db else settings.name
     asked = PromoteSettings(run=candidate, outcomes=study, study=name, split=settings.split)
-    address = make_url(study).render_as_string() if "://" in study else study
-    words = ["tutelage", "promote", str(candidate), "--outcomes", address]
+    words = ["tutelage", "promote", str(candidate), "--outcomes", without_password(study)]
     words += [
         *(["--study", name] if name else []),
         *(["--split", f"{settings.split:g}"] if settings.split != 0.5 else []),

@@ -223,6 +223,11 @@ def _code(error: sa.exc.DBAPIError) -> str:
     return getattr(error.orig, "sqlstate", None) or ""
 
 
+def without_password(place: str) -> str:
+    """A path, or a URL with *** in place of its password."""
+    return sa.make_url(place).render_as_string(hide_password=True) if "://" in place else place
+
+
 def connect(url: str) -> sa.Engine:
     """Create an engine for a path, a `sqlite:///path` URL or a `postgresql://…` URL, with the settings above.
 
