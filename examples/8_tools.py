@@ -62,10 +62,8 @@ def demonstration(count: int, item: str, dice: Random) -> dict[str, object]:
     if dice.random() < GUESSES:
         total = dice.randint(1, 9) * dice.randint(2, 9)
     else:
-        for name, arguments, result in (
-            ("price", {"item": item}, PRICES[item]),
-            ("times", {"a": count, "b": PRICES[item]}, total),
-        ):
+        calls = (("price", {"item": item}, PRICES[item]), ("times", {"a": count, "b": PRICES[item]}, total))
+        for name, arguments, result in calls:
             call = {"type": "function", "function": {"name": name, "arguments": arguments}}
             messages += [{"role": "assistant", "content": "", "tool_calls": [call]}]
             messages += [{"role": "tool", "name": name, "content": str(result)}]
@@ -79,9 +77,8 @@ def new_model(texts: list[str], folder: Path) -> Path:
     speech.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     speech.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    speech.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=400, special_tokens=[END, *ROLES], initial_alphabet=alphabet)
-    )
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=[END, *ROLES], initial_alphabet=alphabet)
+    speech.train_from_iterator(texts, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=speech, eos_token=END, pad_token=END)
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
@@ -100,9 +97,7 @@ def main(out: Path) -> tuple[float, float]:
     rows = [demonstration(*dice.choice(questions), dice) for _ in range(1500)]
     prompts = [{"prompt": f"{count} {item}", "total": count * PRICES[item]} for count, item in questions]
     model = new_model([json.dumps(row) for row in rows], out / "model")
-    sft = tt.sft(
-        model=model, data=rows, answers="every", out=out / "sft", epochs=8, batch_size=16, optimiser={"lr": 3e-3}
-    )
+    sft = tt.sft(model=model, data=rows, answers="every", out=out / "sft", epochs=8, optimiser={"lr": 3e-3})
     run = tt.improve(
         model=sft.model,
         prompts=prompts,
