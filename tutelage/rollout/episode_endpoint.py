@@ -44,6 +44,8 @@ T = TypeVar("T")
 LOCAL = "127.0.0.1"
 MOST_BYTES = 16_000_000
 """Bytes of a request."""
+NOTICE = 0.001
+"""Seconds after a turn in which it is noticed that the client has left."""
 OWN_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens")
 """Fields of a request in whose place the run has its own settings."""
 UNSUPPORTED: Mapping[str, object] = {
@@ -163,9 +165,10 @@ class Session:
         left = asyncio.ensure_future(departure(request))
         try:
             await asyncio.wait({reply.message, left}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({left}, timeout=NOTICE)
+            reply.left = left.done()
         finally:
             left.cancel()
-        reply.left = not reply.message.done()
         if reply.left:
             return Response(status_code=CLIENT_IS_GONE)
         number, message = reply.message.result()
