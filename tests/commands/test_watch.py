@@ -113,6 +113,25 @@ def test_a_command_runs_again_after_every_so_many_votes_until_it_fails(
     assert told == ["3 of 2 votes", "3 of 5 votes", "5 of 5 votes"]
 
 
+def test_each_round_has_its_number_and_a_new_watch_goes_on_with_the_next(
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str], votes_after: Callable[[int, int], None]
+) -> None:
+    then = script(
+        tmp_path,
+        "import sys\nfrom pathlib import Path\nrun = Path(sys.argv[1])\n(run / 'model').mkdir(parents=True)\n"
+        "(run / 'summary.json').touch()\nraise SystemExit(run.name == 'ppo-2')\n",
+    )
+    run = f"{tmp_path}/ppo-{{round}}"
+    words = ["watch", str(tmp_path), "--votes", "2", "--every", "0.1", "--then", f"{then} {run}", "--offer", run]
+    vote(store, 2)
+    votes_after(2, 2)
+    assert main([*words, "--no-once"]) == 1  # the second round fails
+    assert [path.name for path in sorted(tmp_path.glob("ppo-*"))] == ["ppo-1", "ppo-2"]
+    assert f"tutelage promote {tmp_path}/ppo-1 --outcomes" in capfd.readouterr().out
+    assert main(words) == 0
+    assert f"tutelage promote {tmp_path}/ppo-3 --outcomes" in capfd.readouterr().out
+
+
 def test_it_works_through_the_api_of_a_site(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SHORTEST = 0.1
 """Minimum seconds between two checks."""
+ROUND = "{round}"
+"""What stands for the number of the round in commands and in the candidate's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +38,12 @@ class WatchSettings:
     which needs a token with the right `read` in TUTELAGE_TOKEN."""
     then: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Command to run, with its arguments in one text; it is not run in a shell. May be repeated: each runs once the one
-    before it has ended with status 0."""
+    before it has ended with status 0. {round} stands for the number of the round, from 1, so that each has folders of
+    its own."""
     offer: Path | None = None
     """Run of a candidate, which the commands may write: print the state of its evidence, from the users of
-    `tutelage serve --feedback` of this study, and the command that promotes it. Nothing is promoted."""
+    `tutelage serve --feedback` of this study, and the command that promotes it. Nothing is promoted. With {round} in
+    it, the first round is the first one whose candidate is not there."""
     split: float = 0.5
     """Share of the users who were assigned to the candidate of --offer."""
     votes: int | None = None
@@ -91,6 +96,19 @@ class WatchSettings:
         """The commands; `tutelage` is that of this Python. Raises TutelageError if there is no such program."""
         return list(map(_words, self.then))
 
+    def of_round(self, number: int) -> "WatchSettings":
+        """The settings with the number of the round in the commands and the candidate."""
+        filled = None if self.offer is None else Path(str(self.offer).replace(ROUND, str(number)))
+        return replace(self, then=tuple(each.replace(ROUND, str(number)) for each in self.then), offer=filled)
+
+    @property
+    def first_round(self) -> int:
+        """The first round whose candidate is not there; 1 if its name is the same in every round."""
+        if self.offer is None or ROUND not in str(self.offer):
+            return 1
+        names = str(self.offer)
+        return next(n for n in count(1) if not (Path(names.replace(ROUND, str(n))) / "summary.json").is_file())
+
 
 def _words(then: str) -> list[str]:
     try:
@@ -110,7 +128,7 @@ def main(settings: WatchSettings) -> int:
     """Wait, run the command, and repeat with --no-once."""
     from tutelage.people.programs.study_progress import looks
 
-    condition = settings.condition
+    condition, number = settings.condition, settings.first_round
     with _source(settings) as source:
         while True:
             before: Progress | None = None
@@ -120,14 +138,15 @@ def main(settings: WatchSettings) -> int:
                         print(_line(progress, condition), file=sys.stderr, flush=True)
                     before = progress
             assert before is not None, "there is at least one check"
-            status = _run_all(settings)
+            this = settings.of_round(number)
+            status = _run_all(this)
             if status:
                 return status
-            if settings.offer is not None:
-                offer(settings, settings.offer)
+            if this.offer is not None:
+                offer(this, this.offer)
             if settings.once:
                 return 0
-            condition = replace(condition, votes=before.votes + (settings.votes or 0))
+            condition, number = replace(condition, votes=before.votes + (settings.votes or 0)), number + 1
 
 
 def _run_all(settings: WatchSettings) -> int:
