@@ -3,15 +3,11 @@
 import json
 import sys
 
-import httpx
 import pytest
 from docs.fences import ROOT, commands
 from tiny_commands import TOPICS, rate, write_jsonl
 
-import tutelage as tt
-from tutelage.commands import watch
 from tutelage.commands.line import main
-from tutelage.people import list_votes, open_store, open_study
 
 ASKED = [f"What is {topic}{mark}" for topic in TOPICS for mark in "?!"]
 SMALL = {
@@ -51,33 +47,10 @@ def run(page, model):
         if (name, words[0]) == ("collect", "serve"):
             rate(words[1])
             continue
-        if name == "serve":
-            use(dict(zip(words[::2], words[1::2], strict=True)))
-            continue
-        if name == "watch":
-            words = [f"{word} {' '.join(quick[word.split()[1]])}" if " " in word else word for word in words]
         if (name, words[0]) == ("collect", "import"):
             words = [word.replace("votes.csv", "table.csv") for word in words]
         words += quick.get(name, [])
-        assert main([name, *words]) in ((0, 1) if name in ("doctor", "promote") else (0,)), command
-
-
-def use(flags):
-    """Serve a model to users who want stars: they say what they think of an answer, write a better one, choose."""
-    settings = {flag.removeprefix("--"): value for flag, value in flags.items()}
-    settings |= {"split": float(settings["split"])} if "split" in settings else {}
-    with (
-        tt.serve(**settings, port=0, max_new_tokens=12) as server,
-        httpx.Client(base_url=server.url, timeout=60) as client,
-    ):
-        sha256 = client.get("/v1/feedback").json()["consent"]["sha256"]
-        for number, asked in enumerate(ASKED):
-            user = {"user": f"user {number % 10}"}
-            body = user | {"messages": [{"role": "user", "content": asked}], "max_tokens": 4, "store": True}
-            body["metadata"] = {"consent": sha256}
-            first, second = (client.post("/v1/chat/completions", json=body).json()["id"] for _ in range(2))
-            said = user | {"thumb": ("up", "down")[number % 2], "better": f"A star {number}.", "preferred": second}
-            assert client.post("/v1/feedback", json={"completion": first} | said).status_code == 200
+        assert main([name, *words]) in ((0, 1) if name == "doctor" else (0,)), command
 
 
 def test_the_way_of_a_team_runs(reader, tmp_path):
@@ -103,20 +76,3 @@ def test_the_way_of_a_reward_of_ones_own_runs(reader, tiny_model, tmp_path, monk
     (tmp_path / "runs/sft/model").symlink_to(tiny_model("llama"))
     reader("custom_reward.md")
     assert (tmp_path / "runs/sums/samples.jsonl").read_text()
-
-
-def test_the_way_from_use_to_an_offer_runs(reader, tiny_model, tmp_path, monkeypatch, capsys):
-    """Raters confirm, a model learns from it, users compare it with the present one, and the decision is left open."""
-    (tmp_path / "runs" / "sft").mkdir(parents=True)
-    (tmp_path / "runs/sft/model").symlink_to(tiny_model("llama"))
-    monkeypatch.setattr(watch, "run", lambda words: main(words[3:]))  # in this process: its imports take seconds
-    reader("learning_from_use.md")
-    told = capsys.readouterr().out
-    store = open_store(tmp_path / "runs/use/study.sqlite")
-    study = open_study(store)
-    assert {vote.chosen_by == "use" for vote in list_votes(store, study.id)} == {True, False}
-    store.close()
-    assert json.loads((tmp_path / "runs/reward/summary.json").read_text())["pairs"] > 0
-    assert "tutelage promote runs/ppo --outcomes runs/use --split 0.1" in told
-    assert "runs/ppo is not promoted" in told
-    assert not (tmp_path / "runs/ppo/promotions.json").exists()

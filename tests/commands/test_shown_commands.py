@@ -17,9 +17,12 @@ from tiny_commands import TOPICS, rate, write_jsonl
 from tutelage.commands.line import main
 
 IN_ORDER = {
-    f"docs/howto/{name}.md" for name in ("align_to_a_team", "custom_reward", "learning_from_use", "votes_to_reward")
+    "docs/howto/align_to_a_team.md": "commands/test_howto.py",
+    "docs/howto/custom_reward.md": "commands/test_howto.py",
+    "docs/howto/learning_from_use.md": "demo/test_demo.py",
+    "docs/howto/votes_to_reward.md": "commands/test_howto.py",
 }
-"""Pages whose commands tests/commands/test_howto.py runs, one after the other."""
+"""Pages whose commands a test runs one after the other, and its file."""
 
 
 class Elsewhere(NamedTuple):
@@ -215,8 +218,8 @@ def test_the_commands_of_a_page_run(page, world, tmp_path, monkeypatch, capsys):
 def test_the_commands_that_run_elsewhere_have_a_test():
     missing = [one.test for one in ELSEWHERE if not (ROOT / "tests" / one.test).is_file()]
     assert missing == []
-    in_order = Path(__file__).with_name("test_howto.py").read_text(encoding="utf-8")
-    assert [page for page in IN_ORDER if f'reader("{Path(page).name}")' not in in_order] == []
+    for page, test in IN_ORDER.items():
+        assert f'"{Path(page).name}"' in (ROOT / "tests" / test).read_text(encoding="utf-8"), page
 
 
 def test_every_reason_is_that_of_a_command():
