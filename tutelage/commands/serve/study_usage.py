@@ -51,10 +51,15 @@ LONGEST_USER = 500
 THUMBS = {"up": True, "down": False}
 
 
-class UserFields(Struct, frozen=True):
-    """Fields of a chat request that concern its use, as in OpenAI's API; other fields are the model's."""
+class NamedUser(Struct, frozen=True):
+    """The user of any request, as in OpenAI's API."""
 
     user: Text = ""
+
+
+class UserFields(NamedUser, frozen=True):
+    """Fields of a chat request that concern its use, as in OpenAI's API; other fields are the model's."""
+
     store: Flag = False
     metadata: Any = None
     n: Any = 1
@@ -81,12 +86,6 @@ class HtmlFields(Struct, frozen=True, forbid_unknown_fields=True):
     """Text of a model, to be shown to a user."""
 
     text: Text
-    user: Text = ""
-
-
-class NamedUser(Struct, frozen=True):
-    """The user of any request, as in OpenAI's API."""
-
     user: Text = ""
 
 
