@@ -46,9 +46,9 @@ def run(part: Part, place: Place) -> Figures:
 
 
 def _told(cell: CellResult) -> Figures:
-    found = RubricRun.of(cell)
-    curves = {name: [round(value, 4) for value in getattr(found, name)] for name in CURVES}
-    return curves | {"final": {name: round(value, 4) for name, value in found.final.items()}}
+    run = RubricRun.of(cell)
+    curves = {name: [round(value, 4) for value in getattr(run, name)] for name in CURVES}
+    return curves | {"final": {name: round(value, 4) for name, value in run.final.items()}}
 
 
 def runs_of(lines: Sequence[Line]) -> list[RubricRun]:
@@ -63,21 +63,20 @@ def runs_of(lines: Sequence[Line]) -> list[RubricRun]:
 
 
 def section(lines: Sequence[Line]) -> str:
-    """What was claimed and what was seen."""
+    """What was claimed, and the outcome."""
     (judges,), runs = of(lines, rubrics.JUDGES), runs_of(lines)
-    found = [rubrics_page.judged(judges.figures), *rubrics_page.findings(runs)]
+    sentences = [rubrics_page.judged(judges.figures), *rubrics_page.findings(runs)]
     head, *rows = [rubrics_page.COLUMNS, *rubrics_page.table(runs)]
     table = [f"| {' | '.join(row)} |" for row in (head, *rows)]
     table.insert(1, "|" + "---|" * len(head))
     pictures = [f"![{figure.title}](results/rubrics-{figure.name}.svg)" for figure in rubrics_page.figures(runs)]
-    texts = [CLAIM, " ".join(found), " ".join(rubrics_page.method(SIZE))]
+    texts = [CLAIM, " ".join(sentences), " ".join(rubrics_page.method(SIZE))]
     return "\n\n".join([TITLE, *(fill(text, 120) for text in texts), "\n".join(table), *pictures])
 
 
 def figures(lines: Sequence[Line]) -> dict[str, str]:
     """The drawings of the laboratory."""
-    drawn = rubrics_page.figures(runs_of(lines))
-    return {f"rubrics-{figure.name}": standalone(figure.drawing) for figure in drawn}
+    return {f"rubrics-{figure.name}": standalone(figure.drawing) for figure in rubrics_page.figures(runs_of(lines))}
 
 
 def enough(lines: Sequence[Line]) -> bool:

@@ -60,19 +60,19 @@ CLAIM = (
 def section(lines: Sequence[Line]) -> str:
     """What was claimed, what was seen."""
     first = lines[0].settings
-    found = {name: [line.figures["solved"][name] for line in lines] for name in NAMES}
+    solved = {name: [line.figures["solved"][name] for line in lines] for name in NAMES}
     before = _mean([[line.figures["before"]] for line in lines])
     rows = ["| paid for | held-out questions solved | each | steps to .8 of the training questions |"]
     started = _each([[line.figures["before"]] for line in lines])
     rows += ["|---|---|---|---|", f"| nothing yet | {plain(before)} | {started} | |"]
     for name, title in NAMES.items():
         reached = ", ".join(str(_reached(line.figures["curves"][name]["mean"])) for line in lines)
-        rows.append(f"| {title} | {plain(_mean(found[name]))} | {_each(found[name])} | {reached} |")
+        rows.append(f"| {title} | {plain(_mean(solved[name]))} | {_each(solved[name])} | {reached} |")
     differences = {
-        other: _mean([np.subtract(*own).tolist() for own in zip(found["step votes"], found[other], strict=True)])
+        other: _mean([np.subtract(*own).tolist() for own in zip(solved["step votes"], solved[other], strict=True)])
         for other in ("outcome votes", "solution")
     }
-    seen = (
+    outcome = (
         f"Here the step reward solved {signed(differences['outcome votes'])} more of the held-out questions than the "
         f"outcome reward of as many votes, and {signed(differences['solution'])} more than the solution as the reward."
     )
@@ -84,7 +84,7 @@ def section(lines: Sequence[Line]) -> str:
         for low, high in [rater["interval"]]
     ]
     accuracy = ", ".join(f"{line.figures['step_reward']['accuracy']:.0%}" for line in lines)
-    made = (
+    method = (
         f"`tutelage demo --world tools` with the seeds {', '.join(str(line.seed) for line in lines)}, each with its "
         f"own prices, demonstrations, model and votes, and {first['seeds']} seeds of training in each. "
         f"{len(first['raters'])} simulated raters of known reliability give {votes} votes on steps, "
@@ -95,7 +95,7 @@ def section(lines: Sequence[Line]) -> str:
         f"over {'the worlds' if len(lines) > 1 else 'the seeds of training, and leave out how worlds differ'}."
     )
     figure = "![Share of training questions solved over the steps, by what was paid for](results/steps.svg)"
-    return "\n\n".join([TITLE, *(fill(text, 120) for text in (CLAIM, seen, made)), "\n".join(rows), figure])
+    return "\n\n".join([TITLE, *(fill(text, 120) for text in (CLAIM, outcome, method)), "\n".join(rows), figure])
 
 
 def _mean(values: Sequence[Sequence[float]]) -> Mean:
