@@ -23,9 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """One browser for all tests; each has its own contexts in it."""
+    """One browser for all tests of the folder; each has its own contexts in it. While it is open, an event loop of
+    Playwright counts as running in this thread, so `asyncio.run` fails in it."""
     path = find()
     if path is None:
         pytest.skip("There is no Chromium here: `make browser` gets one.")

@@ -454,7 +454,7 @@ def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:
         expect(page.locator("#screen")).not_to_have_attribute("data-ready", "0")  # nobody reads faster
         press(page, "4 Enter")
         seen = shown(page, seen).question
-    times = page.evaluate("window.times")
+    times = page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => resolve(window.times)))")
     print(f"\nEnter to next pair: median {statistics.median(times):.0f} ms, slowest {max(times):.0f} ms")
     assert len(times) == 15
     empty = page.evaluate(

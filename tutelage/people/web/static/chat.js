@@ -112,9 +112,11 @@ async function format(place, text) {
 /** Write an answer into a card; returns {text, id}, or null where it failed or was stopped before anything came. */
 async function write(card, asked) {
   const place = card.querySelector(".text");
+  const controller = new AbortController();
   let text = "";
   let id = "";
-  busy = new AbortController();
+  let failed = false;
+  busy = controller;
   card.classList.add("writing");
   place.classList.add("plain");
   find("#send").hidden = true;
@@ -129,21 +131,25 @@ async function write(card, asked) {
         place.textContent = text;
         follow();
       },
-      busy.signal,
+      controller.signal,
     );
   } catch (error) {
+    failed = true;
     if (error.name !== "AbortError") fail(error);
-    if (!text) return null;
-  } finally {
-    busy = null;
-    card.classList.remove("writing");
-    find("#send").hidden = false;
-    find("#stop").hidden = true;
-    find("#log").removeAttribute("aria-busy");
   }
-  if (!text.trim()) place.textContent = gettext("(an empty response)");
-  else await format(place, text);
-  return { text, id };
+  card.classList.remove("writing");
+  if (text.trim()) await format(place, text);
+  else place.textContent = gettext("(an empty response)");
+  if (busy === controller) showIdle();
+  return failed && !text ? null : { text, id };
+}
+
+/** No answer is being written: the user can send. */
+function showIdle() {
+  busy = null;
+  find("#send").hidden = false;
+  find("#stop").hidden = true;
+  find("#log").removeAttribute("aria-busy");
 }
 
 /** Keep the end in sight while it was in sight. */
@@ -372,6 +378,7 @@ function openGate(wrong) {
 
 function restart() {
   busy?.abort();
+  showIdle();
   messages = [];
   find("#log").replaceChildren();
   find("#empty").hidden = false;
