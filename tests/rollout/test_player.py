@@ -344,6 +344,11 @@ def test_a_prompt_without_room_for_a_turn_has_no_score(tiny_model, engine):
     assert rollout.mask.any(1).tolist() == [name != "b" for name in rollout.ids]
     with pytest.raises(RolloutError, match="room"):
         played(policy, long, PROMPTS[1:2])
+    encoded, by_id = prompt_tokens(encode_prompts(PROMPTS[1:2], policy.tokenizer)), {p.id: p for p in PROMPTS}
+    elsewhere = Player(
+        LocalGenerator(policy), Environment(long), by_id, policy, policy.context, torch.device("meta")
+    )  # on this rank alone no episode has a turn
+    assert elsewhere.play(encoded, 2, FREE, 1).response.device.type == "meta"
 
 
 def test_a_fault_is_drawn_again_and_then_leaves_its_prompt_without_a_score(policy):

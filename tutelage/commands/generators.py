@@ -165,7 +165,8 @@ def playing(
         return generator
     from tutelage.rollout.player import Player
 
-    return Player(generator, environment, {prompt.id: prompt for prompt in prompts}, policy, policy.context)
+    by_id = {prompt.id: prompt for prompt in prompts}
+    return Player(generator, environment, by_id, policy, policy.context, policy.device)
 
 
 def _refuse_untied(policy: Policy, option: str, instead: str) -> None:

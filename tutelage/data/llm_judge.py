@@ -15,13 +15,15 @@ from tutelage.data.chat_endpoint import PaidEndpoint
 from tutelage.data.records import Messages, texts_only
 from tutelage.data.rubrics import Criterion
 
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
 
 def fill(template: str, parts: Mapping[str, str]) -> str:
     """Fill a template, replacing each `{name}` by its part; unknown names are left unchanged.
 
     Parts are not searched for placeholders, so they cannot include other parts.
     """
-    return re.sub(r"\{(\w+)\}", lambda found: parts.get(found[1], found[0]), template)
+    return _PLACEHOLDER.sub(lambda found: parts.get(found[1], found[0]), template)
 
 
 def conversation_text(messages: Messages) -> str:
@@ -30,6 +32,11 @@ def conversation_text(messages: Messages) -> str:
     Raises TutelageError for tools, calls and thinking, which it does not show.
     """
     return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in texts_only(messages, "a judge"))
+
+
+def placeholders(template: str) -> tuple[str, ...]:
+    """Names of the parts of a template, each once."""
+    return tuple(dict.fromkeys(_PLACEHOLDER.findall(template)))
 
 
 Preferred: TypeAlias = Literal["first", "second", "tie"]

@@ -91,6 +91,10 @@ def _points(players: int, played: Sequence[PairResult]) -> tuple[list[float], li
     return points, counts
 
 
+OWN_PARTS = ("question", "guidelines", "conversation", "response", "lowest", "highest")
+"""Placeholders of the template of a rating that are no columns of a prompt."""
+
+
 @dataclass(frozen=True)
 class JudgeReward:
     """Rating of each completion by a model, in [lowest, highest].
@@ -146,15 +150,9 @@ class JudgeReward:
             name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             for name, value in one.data.items()
         }
-        fields = {
-            "question": self.question,
-            "guidelines": self.guidelines,
-            "conversation": conversation_text(one.messages),
-            "response": one.answer,
-            "lowest": f"{self.lowest:g}",
-            "highest": f"{self.highest:g}",
-        }
-        return fill(self.template, columns | fields)
+        told = (conversation_text(one.messages), one.answer, f"{self.lowest:g}", f"{self.highest:g}")
+        fields = zip(OWN_PARTS, (self.question, self.guidelines, *told), strict=True)
+        return fill(self.template, columns | dict(fields))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tutelage.core.batch import Rollout
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.ranks.ranks import Ranks, deal
 from tutelage.rollout.generator import Generator, concatenate
+from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player
 
 
@@ -24,7 +25,10 @@ class DealtGenerator:
     """
 
     def __init__(
-        self, generator: Generator, ranks: Ranks, gathered: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        generator: LocalGenerator | Player,
+        ranks: Ranks,
+        gathered: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.generator, self.ranks, self.gathered = generator, ranks, gathered
 
@@ -62,12 +66,11 @@ class DealtGenerator:
         whole = concatenate([part for _, part in parts if part is not None])
         places = torch.tensor([place for places, _ in parts for place in places])
         rows = (places.argsort()[:, None] * n + torch.arange(n)).flatten()
-        device = "cpu" if rollout is None else rollout.response.device
         owner = torch.tensor(owners).repeat_interleave(n) if scored_first else None
         whole = replace(whole.rows(rows), owner=owner)
         if player is not None:
             player.check(whole, self.ranks)
-        return whole.to(device)
+        return whole.to(self.generator.device)
 
 
 class SharedGenerator:
@@ -117,7 +120,7 @@ def shared_generator(
 
 
 def dealt_generator(
-    generator: Generator, ranks: Ranks, gathered: Callable[[], AbstractContextManager[None]] = nullcontext
+    generator: LocalGenerator | Player, ranks: Ranks, gathered: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> Generator:
     """Generator with its prompts split among the ranks; unchanged for a single rank. `gathered`: see
     `DealtGenerator`."""

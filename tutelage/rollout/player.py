@@ -33,6 +33,7 @@ from tutelage.rollout.environment import REDRAWS, Environment, Episodes, Episode
 from tutelage.rollout.generator import Generator, RolloutError, SampledCompletion, assemble
 from tutelage.rollout.local import LocalGenerator
 
+CPU = torch.device("cpu")
 LOST = 0.1
 """Share of prompts that may be left out of a rollout for faults."""
 
@@ -41,10 +42,10 @@ class Player:
     """Generator of episodes with an environment; `generator` samples their turns.
 
     `prompts` are the records of all prompts by id, whose own columns the environment reads, `context` is the length of
-    the policy's context; that of a generator with a shorter one (`generator.context`) applies as well. An episode that
-    ends at a limit is truncated, and its environment returns 0. After a fault an episode is played again, up to REDRAWS
-    times; then its outcome is NaN, so that its prompt is left out of the step, as is one that leaves no room for a
-    turn.
+    the policy's context; that of a generator with a shorter one (`generator.context`) applies as well. Rollouts are on
+    `device`, with or without turns. An episode that ends at a limit is truncated, and its environment returns 0. After
+    a fault an episode is played again, up to REDRAWS times; then its outcome is NaN, so that its prompt is left out of
+    the step, as is one that leaves no room for a turn.
 
     Raises TutelageError if the chat template does not show the tools, and whatever `play` raises.
     """
@@ -56,11 +57,11 @@ class Player:
         prompts: Mapping[str, Prompt],
         vocabulary: TextVocabulary,
         context: int | None = None,
+        device: torch.device = CPU,
     ) -> None:
         self.generator, self.environment, self.prompts, self.context = generator, environment, prompts, context
-        self.text = EpisodeText(vocabulary, environment.tools)
+        self.text, self.device = EpisodeText(vocabulary, environment.tools), device
         self.last_fault = ""
-        self._device = torch.device("cpu")
 
     def sync(self, version: int) -> None:
         """See `Generator.sync`."""
@@ -141,7 +142,6 @@ class Player:
         self, table: Episodes, episodes: int, batch: ContinuousBatch, first: Mapping[str, tuple[int, ...]]
     ) -> None:
         """Sample turns as they arrive, together with those in progress."""
-        self._device = batch.policy.device
         with phase("generate", episodes) as generating:
             left = episodes
             while left:
@@ -228,7 +228,6 @@ class Player:
         self, requests: Sequence[TurnRequest], batch: PromptTokens, n: int, sampling: config.Sampling, seed: int
     ) -> None:
         rollout = self.generator.generate(batch, n, sampling, seed=seed)
-        self._device = rollout.response.device
         lengths = rollout.mask.sum(1).tolist()
         if isinstance(self.generator, LocalGenerator):
             self._count(requests, lengths)
@@ -250,7 +249,7 @@ class Player:
                 contexts.append(EncodedRow(tuple(one.tokens[: one.prompt]), tuple(one.tokens[one.prompt :])))
                 sampled.append([place for span in one.spans for place in range(*span)])
                 episode.append(row)
-        read = collate(contexts, pad, torch.device("cpu"))
+        read = collate(contexts, pad, CPU)
         marks = torch.zeros_like(read.mask)
         for row, (places, context) in enumerate(zip(sampled, contexts, strict=True)):
             marks[row, torch.tensor(places, dtype=torch.long) - len(context.prompt)] = True
@@ -260,7 +259,7 @@ class Player:
             ends = torch.tensor([len(turn.tokens) for turn in trace.turns]).cumsum(0) - 1
             own = [] if trace.episode is None else trace.episode.rewards
             rewards[row, ends.long()] = torch.tensor(own[: len(ends)], dtype=rewards.dtype)
-        turn, _ = right_padded(numbers, 0, torch.device("cpu"))
+        turn, _ = right_padded(numbers, 0, CPU)
         single = all(_is_single(trace, prompts.tokens[row // n]) for row, trace in enumerate(traces))
         stops = [trace.stop for trace in traces]
         return replace(
@@ -272,7 +271,7 @@ class Player:
             outcome=torch.tensor([trace.outcome for trace in traces]),
             transcripts=tuple(trace.messages for trace in traces),
             branches=None if single else Branches(read, marks, torch.tensor(episode, dtype=torch.long)),
-        ).to(self._device)
+        ).to(self.device)
 
 
 def _is_plain(request: TurnRequest, first: Mapping[str, tuple[int, ...]]) -> bool:

@@ -143,6 +143,13 @@ def test_a_judge_file_answers_as_its_flags_do(tmp_path: Path, capsys: pytest.Cap
     for vote in list_votes(store, 1):
         assert texts[vote.item]["ab".index(vote.verdict)] == "right 0"
     store.close()
+    if by == "rating":  # with a column of prompts, which a study does not keep
+        own = tmp_path / "own.txt"
+        own.write_text("{guidelines} {conversation} {response} {solution}", encoding="utf-8")
+        other_file = tmp_path / "other.toml"
+        other_file.write_text(f'{file.read_text(encoding="utf-8")}template = "own.txt"\n', encoding="utf-8")
+        assert main(["collect", "judge", study, "--rater", "other", "--judge", str(other_file)]) == 2
+        assert "{solution}" in capsys.readouterr().err
     other = study_of_pairs(tmp_path, "other", "pair" if by == "rubric" else "checklist", [1])
     assert main(["collect", "judge", other, "--judge", str(file)]) == 2
     assert 'by = "rubric"' in capsys.readouterr().err or by == "rubric"

@@ -1,5 +1,7 @@
 """Requests of a recipe beside samples: greedy responses, prompts with spread, schedules, skipped rows."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from simple_goal import low_tokens, share_of_low
@@ -8,10 +10,11 @@ from tiny_training import World, assert_close, assert_identical, policy_of, reci
 from tutelage.algorithms.recipe import zero_gradient_rows
 from tutelage.algorithms.recipe_state import initial_state
 from tutelage.base.errors import TutelageError
+from tutelage.engines.interface import PromptTokens
 from tutelage.rewards.composite import WeightedReward
-from tutelage.rollout.generator import prompt_tokens
+from tutelage.rollout.generator import SampledCompletion, assemble, prompt_tokens
 from tutelage.train.rl import update
-from tutelage.train.rl.rollouts import greedy_completions, score_rollout
+from tutelage.train.rl.rollouts import episode_metrics, greedy_completions, score_rollout
 
 FREE = "shaping.missing_end=none"
 
@@ -319,3 +322,10 @@ def test_every_part_of_a_reward_is_logged_by_its_name(tiny_model):
     half = answers.only(torch.tensor([True, False, True, False]))
     assert torch.equal(half.parts[names[1]], groups[::2].flatten())
     assert told.items() <= next(world.train()).metrics.items()
+
+
+def test_an_episode_without_a_turn_has_none():
+    turns = SampledCompletion((3, 4), (-1.0, -1.0), True, "x"), SampledCompletion((), (), False, "")
+    rollout = replace(assemble(PromptTokens(((1,),), ("a",)), turns, pad=0), outcome=torch.tensor([1.0, torch.nan]))
+    assert episode_metrics([rollout])["turns/mean"] == 1 / 2
+    assert episode_metrics([replace(rollout, turn=torch.tensor([[0, 1], [0, 0]]))])["turns/mean"] == 2 / 2

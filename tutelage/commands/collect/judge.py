@@ -99,9 +99,9 @@ def _scale(settings: Judge) -> dict[str, object]:
 
 def _file(settings: Judge, path: Path, study: "Study") -> "tuple[Compare | JudgeCriterion, Mapping[str, object]]":
     """Return the judge of a file, which asks as it says."""
-    from tutelage.data.llm_judge import EndpointPairJudge, EndpointRubricJudge
+    from tutelage.data.llm_judge import EndpointPairJudge, EndpointRubricJudge, placeholders
     from tutelage.people.model_judges import ScoreJudge
-    from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward, judge_named
+    from tutelage.rewards.judge import OWN_PARTS, JudgeReward, PairwiseJudgeReward, judge_named
     from tutelage.rewards.rubric import RubricReward
 
     judge = judge_named(str(path))
@@ -116,6 +116,10 @@ def _file(settings: Judge, path: Path, study: "Study") -> "tuple[Compare | Judge
         assert isinstance(judge.compare, EndpointPairJudge)
         return judge.compare, judge.compare.detail
     assert isinstance(judge, JudgeReward)
+    if columns := [name for name in placeholders(judge.template) if name not in OWN_PARTS]:
+        raise TutelageError(
+            f"The prompt of {path} has {{{columns[0]}}}, a column of prompts, and a study keeps none: leave it out."
+        )
     return ScoreJudge(_scores(judge), settings.tie, settings.step), judge.detail | _scale(settings)
 
 

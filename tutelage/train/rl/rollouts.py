@@ -234,12 +234,17 @@ def episode_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     if rollouts[0].outcome is None:
         return {}
     episodes = sum(map(len, rollouts))
-    turns = sum(len(r) if r.turn is None else int((r.turn.amax(1) + 1).sum()) for r in rollouts)
+    turns = sum(map(_count_turns, rollouts))
     branches = sum(len(r.contexts) for r in rollouts)
     extra = sum(0.0 if r.turn_reward is None else float(r.turn_reward.sum()) for r in rollouts)
     metrics = {"turns/mean": turns / episodes, "branches/mean": branches / episodes}
     is_rounding = abs(extra) < 1e-5 * episodes  # of credit, which sums to 0
     return metrics | ({} if is_rounding else {"turns/reward": extra / episodes})
+
+
+def _count_turns(rollout: Rollout) -> int:
+    has_turn = rollout.mask.any(1)
+    return int((has_turn if rollout.turn is None else (rollout.turn.amax(1) + 1) * has_turn).sum())
 
 
 def _count(live: Sequence[Tensor]) -> int:
