@@ -53,4 +53,6 @@ def _afresh(fixtures: dict[str, Any], number: int, stack: ExitStack) -> dict[str
         own["tmp_path"].mkdir()
     if "caplog" in own:
         own["caplog"].clear()
+    if "capsys" in own:
+        own["capsys"].readouterr()
     return own

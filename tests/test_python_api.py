@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 import tutelage as tt
 import tutelage.people
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {"tutelage": tt, "tutelage.people": tutelage.people, "tutelage.train": tutelage.train}
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@for_each(PACKAGES)
 def test_every_name_is_there_and_no_other(name):
     package = PACKAGES[name]
     for one in package.__all__:
@@ -25,7 +26,7 @@ def test_every_name_is_there_and_no_other(name):
         package.smt  # noqa: B018
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@for_each(PACKAGES)
 def test_editors_see_the_names_that_are_there(name):
     """`__init__.pyi` is what `scripts/interface.py` writes."""
     script = runpy.run_path(str(ROOT / "scripts" / "interface.py"))

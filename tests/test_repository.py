@@ -47,7 +47,7 @@ def test_every_page_of_the_documentation_is_in_the_readme():
     assert [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in readme] == []
 
 
-@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+@for_each(WORKFLOWS, lambda file: file.name)
 def test_workflows_call_targets_scripts_and_workflows_that_exist(file):
     text = file.read_text(encoding="utf-8")
     workflow = yaml.safe_load(text)
@@ -60,7 +60,7 @@ def test_workflows_call_targets_scripts_and_workflows_that_exist(file):
     assert all("timeout-minutes" in job for job in own)
 
 
-@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+@for_each(WORKFLOWS, lambda file: file.name)
 def test_workflows_pin_actions_and_keep_no_credentials(file):
     """A tag can be moved to other code, a commit cannot; and no later step finds the token of the checkout."""
     text = file.read_text(encoding="utf-8")
@@ -235,17 +235,16 @@ def result(folder, name, theirs, ours, memory):
     (folder / "m" / f"{name}.json").write_text(json.dumps(sides))
 
 
-@pytest.mark.parametrize(
-    ("ours", "memory", "too_much"),
+@for_each(
     [
         ([1.0, 1.0, 9.0], 100.0, []),  # one slow step is no slow job
         ([1.17] * 3, 100.0, []),
         ([1.18] * 3, 100.0, ["times as fast as the peer"]),  # a ratio of 10 / 1.18 is 15.3 % less than 10
         ([0.5] * 3, 101.9, []),
         ([0.5] * 3, 102.1, ["MiB at most"]),
-    ],
+    ]
 )
-def test_the_bench_refuses_what_is_slower_or_larger(tmp_path, ours, memory, too_much):
+def test_the_bench_refuses_what_is_slower_or_larger(ours, memory, too_much, tmp_path):
     result(tmp_path / "old", "sft", [10.0] * 3, [1.0] * 3, 100.0)
     result(tmp_path / "new", "sft", [10.0] * 3, ours, memory)
     result(tmp_path / "new", "dpo", [10.0] * 3, [99.0] * 3, 999.0)  # nothing to compare it with

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
+from offenders import for_each
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "torch_index.py"
 OPTION = "--extra-index-url=https://download.pytorch.org/whl/cpu"
@@ -61,8 +62,8 @@ def test_macos_has_one_build(script, monkeypatch):
     assert script.option([]) == ("", "")
 
 
-@pytest.mark.parametrize("failure", [URLError("no such host"), TimeoutError(), ConnectionResetError(), ValueError()])
-def test_no_failure_of_the_network_stops_it(monkeypatch, failure):
+@for_each([URLError("no such host"), TimeoutError(), ConnectionResetError(), ValueError()])
+def test_no_failure_of_the_network_stops_it(failure, monkeypatch):
     spec = spec_from_file_location("torch_index", SCRIPT)
     module = module_from_spec(spec)
     spec.loader.exec_module(module)

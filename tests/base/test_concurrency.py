@@ -10,6 +10,7 @@ import time
 from collections import Counter
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.concurrency import Call, CallError, Calls, awaited, concurrent, mapped, threaded
 from tutelage.base.errors import TutelageError
@@ -137,10 +138,7 @@ def test_ctrl_c_ends_the_program_at_once() -> None:
         assert time.monotonic() - before < 20  # its calls take 60 seconds
 
 
-@pytest.mark.parametrize(
-    ("settings", "field"),
-    [({"workers": -1}, "workers"), ({"workers": 2, "timeout": -0.5}, "timeout"), ({"timeout": 1.0}, "workers")],
-)
+@for_each([({"workers": -1}, "workers"), ({"workers": 2, "timeout": -0.5}, "timeout"), ({"timeout": 1.0}, "workers")])
 def test_limits_that_are_none(settings: dict[str, float], field: str) -> None:
     with pytest.raises(TutelageError, match=field):
         Calls(**settings)

@@ -7,6 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 import tutelage
 from tutelage.base.nouns import counted
@@ -37,9 +38,7 @@ def test_plurals(thing: str, many: str) -> None:
     assert (counted(1, thing), counted(3, thing)) == (f"1 {thing}", f"3 {many}")
 
 
-@pytest.mark.parametrize(
-    ("verb", "many"), [("is", "are"), ("was", "were"), ("has", "have"), ("does", "do"), ("lacks", "lack")]
-)
+@for_each([("is", "are"), ("was", "were"), ("has", "have"), ("does", "do"), ("lacks", "lack")])
 def test_the_verb_agrees(verb: str, many: str) -> None:
     assert (counted(1, "row", verb), counted(2, "row", verb)) == (f"1 row {verb}", f"2 rows {many}")
 
@@ -85,15 +84,11 @@ def test_what_a_message_counts_agrees_with_its_number() -> None:
     assert [f"{path}, {place}" for path, tree in modules.items() for place in uncounted(tree, known)] == []
 
 
-@pytest.mark.parametrize(
-    "planted", ['f"{len(cuts)} rows were cut"', 'f"{n:,} rows"', 'f"keeps {sum(found)} held-out rows"']
-)
+@for_each(['f"{len(cuts)} rows were cut"', 'f"{n:,} rows"', 'f"keeps {sum(found)} held-out rows"'])
 def test_a_planted_plural_is_found(planted: str) -> None:
     assert len(list(uncounted(ast.parse(planted), {"rows"}))) == 1
 
 
-@pytest.mark.parametrize(
-    "sound", ['f"{name} rows"', 'f"{share:.0%} rows"', 'f"{len(cuts)} of the rows"', 'f"{n:,} row"']
-)
+@for_each(['f"{name} rows"', 'f"{share:.0%} rows"', 'f"{len(cuts)} of the rows"', 'f"{n:,} row"'])
 def test_other_sentences_pass(sound: str) -> None:
     assert list(uncounted(ast.parse(sound), {"rows"})) == []

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.number_text import duration, number, percent, signed, tick_labels
 from tutelage.report.figures.scales import Scale
@@ -35,8 +36,7 @@ def test_tick_labels_align() -> None:
     assert tick_labels((0.01, 1.0, 100.0), log=True) == ("0.01", "1", "100")
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
+@for_each(
     [
         (12345, "12,345"),
         (0.031623, "0.0316"),
@@ -49,7 +49,7 @@ def test_tick_labels_align() -> None:
         (math.nan, "not a number"),
         (-math.inf, "−∞"),
         (2.5e12, "2.5e12"),
-    ],
+    ]
 )
 def test_numbers_for_reading(value: float, written: str) -> None:
     assert number(value) == written

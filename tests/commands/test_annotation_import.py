@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.annotation_import import ImportSettings, main
@@ -316,7 +317,7 @@ def braintrust(value: float, hour: int) -> Row:
     return {"id": "a", "input": ASKED, "output": "So.", "expected": {"good": value}, "scores": None}
 
 
-@pytest.mark.parametrize("row", [opik, inspect, braintrust])
+@for_each([opik, inspect, braintrust])
 def test_evaluations_are_imported_once_in_private_and_later_edits_win(row: Any, tmp_path: Path) -> None:
     out, first = tmp_path / "out", write(tmp_path / "1.jsonl", row(0.0, 11))
     once = imported(out, first, redact=True)

@@ -9,6 +9,7 @@ import shutil
 import pytest
 import torch
 from given_rewards import NUMBER
+from offenders import for_each
 from safetensors.torch import load_file, save_file
 from tiny_commands import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
 from transformers import AutoTokenizer
@@ -255,8 +256,7 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
         improve.main(improve_settings(base, data, tmp_path / "run", **changes))
 
 
-@pytest.mark.parametrize(
-    ("make", "told"),
+@for_each(
     [
         (
             lambda: sample.settings(model=config.Model("m"), prompts="p", out="o", n=0),
@@ -282,7 +282,7 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
             "--max-length is 1; it must be at least 2",
         ),
         (lambda: chat.ChatSettings(model=config.Model("")), "model.path is empty"),
-    ],
+    ]
 )
 def test_contradictions_of_the_other_commands(make, told):
     with pytest.raises(TutelageError, match=told):
@@ -306,7 +306,7 @@ def test_the_largest_seed_is_one(base, data, tmp_path):
     assert improve.main(improve_settings(base, data, tmp_path / "run", **settings)) == 0
 
 
-@pytest.mark.parametrize("name", ["lr", "eps", "weight_decay"])
+@for_each(["lr", "eps", "weight_decay"])
 def test_rates_without_end(name):
     with pytest.raises(TutelageError, match=rf"optimiser's {name} is inf"):
         config.Optimiser(**{name: math.inf})

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 import tutelage as tt
 from tutelage.algorithms.registry import recipe_named
@@ -22,8 +23,7 @@ def length(prompts, answers):
     return [float(len(answer)) for answer in answers]
 
 
-@pytest.mark.parametrize(
-    ("name", "flags", "keywords"),
+@for_each(
     [
         (
             "SftSettings",
@@ -50,7 +50,7 @@ def length(prompts, answers):
             "--model m --prompts p --reward folder=0.5 --out o --watch gold=a:b",
             {"model": "m", "prompts": "p", "reward": {Path("folder"): 0.5}, "out": "o", "watch": {"gold": "a:b"}},
         ),
-    ],
+    ]
 )
 def test_keywords_and_flags_give_the_same_settings(name, flags, keywords):
     cls = SETTINGS[name]
@@ -65,8 +65,7 @@ def test_rows_in_memory_are_data():
     assert settings == settings_from(SETTINGS["SftSettings"], {"model": "m", "data": list(rows), "out": "o"})
 
 
-@pytest.mark.parametrize(
-    ("keywords", "message"),
+@for_each(
     [
         ({"modle": "m"}, "unknown setting 'modle': did you mean 'model'"),
         ({"model": "m", "data": "d", "out": "o", "lora": {"rnk": 4}}, r"'lora.rnk': did you mean 'rank'"),
@@ -75,7 +74,7 @@ def test_rows_in_memory_are_data():
         ({"data": "d", "out": "o"}, r"model.path is required"),
         ({"model": "m", "data": "d", "out": "o", "lora": {"alpha": 8.0}}, "lora.rank is 0"),
         ({"model": "m", "data": "d", "out": "o", "held_out": 1.0}, "a share must be at least 0 and below 1"),
-    ],
+    ]
 )
 def test_keywords_that_make_no_sense_are_refused_as_flags_are(keywords, message):
     with pytest.raises(tt.TutelageError, match=message):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 from served import serving
 
 from tutelage.commands.line import main
@@ -87,8 +88,7 @@ def test_one_model_may_talk_on_both_sides(tmp_path: Path, capsys: Captured) -> N
     assert made.plan.overlap == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@for_each(
     [
         ("init x --live", "--live needs --model"),
         ("init x --live --model m --from-pairs a.jsonl", "--from-pairs cannot be used with --live"),
@@ -97,10 +97,10 @@ def test_one_model_may_talk_on_both_sides(tmp_path: Path, capsys: Captured) -> N
         ("init x --live --model m --turns 0", "turns is 0"),
         ("init x --live --model m --prompts talks.jsonl", "has 3 messages; a suggestion"),
         ("init x --from-pairs a.jsonl --turns 3", "--turns applies to live conversations"),
-    ],
+    ]
 )
 def test_mistakes_are_told_and_make_nothing(
-    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+    words: str, message: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     turns = [{"role": role, "content": "text"} for role in ("user", "assistant", "user")]

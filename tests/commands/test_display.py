@@ -18,6 +18,7 @@ from select import select
 from termios import TIOCSWINSZ
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.progress import phases as module
 from tutelage.base.progress.phases import phase
@@ -233,7 +234,7 @@ def test_colours_can_be_switched_off() -> None:
     assert "m━" not in shown(CODE, 100, NO_COLOR="1")
 
 
-@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"CI": "true"}, {"TERM": ""}])
+@for_each([{"TERM": "dumb"}, {"CI": "true"}, {"TERM": ""}])
 def test_a_terminal_that_nobody_watches_or_that_cannot_go_back_gets_lines(environment: dict[str, str]) -> None:
     found = shown(CODE, 100, **environment)
     assert "\x1b" not in found

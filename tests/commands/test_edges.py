@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 from tiny_commands import write_jsonl
 
 from tutelage.commands.line import main
@@ -68,34 +69,38 @@ EDGES = [
 ]
 
 
-@pytest.fixture
-def folder(tiny_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the models and data of the runs, in which the command is run."""
-    for name in ("base", "data"):
-        (tmp_path / name).symlink_to(tiny_runs.source / name)
-    for name in ("sft", "reward"):
-        (tmp_path / name).symlink_to(tiny_runs.folder / name)
-    (tmp_path / "afile").touch()
-    write_jsonl(tmp_path / "text.jsonl", [{"text": f"The sun is {n} stars."} for n in range(30)])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TUTELAGE_ENGINE", "plain")
-    return tmp_path
-
-
-@pytest.mark.parametrize(("name", "flags", "rows", "told"), EDGES, ids=[f"{a}:{b or c[:20]}" for a, b, c, _ in EDGES])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_at_an_edge_ends_well_or_says_what_is_wrong(
-    folder: Path, capsys: pytest.CaptureFixture[str], name: str, flags: str, rows: str, told: str
+    name: str, tiny_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, data = COMMANDS[name]
-    if rows in ROWS:
-        own = ("prompt", "completion", "weight") if name == "sft" else ("prompt", "chosen", "rejected", "weight")
-        table = [{column: row[column] for column in own if column in row} for row in ROWS[rows]]
-        data = write_jsonl(folder / f"{rows}.jsonl", table)
-    elif rows:
-        data = rows
-    status = main([*words.split(), str(data), *flags.split()])
-    error = capsys.readouterr().err
-    assert (status, told in error) == ((2, True) if told else (0, True)), error
-    log = folder / "out" / "metrics.jsonl"
-    rows_of_log = map(json.loads, log.read_text().splitlines()) if log.exists() else ()
-    assert all(math.isfinite(row.get("loss", 0.0)) for row in rows_of_log)
+    words, usual = COMMANDS[name]
+
+    @for_each([edge for command, *edge in EDGES if command == name])
+    def hold(edge: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+        flags, rows, told = edge
+        enter(tmp_path, tiny_runs, monkeypatch)
+        data = rows or usual
+        if rows in ROWS:
+            own = ("prompt", "completion", "weight") if name == "sft" else ("prompt", "chosen", "rejected", "weight")
+            table = [{column: row[column] for column in own if column in row} for row in ROWS[rows]]
+            data = write_jsonl(tmp_path / f"{rows}.jsonl", table)
+        status = main([*words.split(), str(data), *flags.split()])
+        error = capsys.readouterr().err
+        assert (status, told in error) == ((2, True) if told else (0, True)), error
+        log = tmp_path / "out" / "metrics.jsonl"
+        rows_of_log = map(json.loads, log.read_text().splitlines()) if log.exists() else ()
+        assert all(math.isfinite(row.get("loss", 0.0)) for row in rows_of_log)
+
+    hold(tmp_path=tmp_path, monkeypatch=monkeypatch, capsys=capsys)
+
+
+def enter(folder: Path, tiny_runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `folder`, with the models and data of the runs, the one in which the command is run."""
+    for name in ("base", "data"):
+        (folder / name).symlink_to(tiny_runs.source / name)
+    for name in ("sft", "reward"):
+        (folder / name).symlink_to(tiny_runs.folder / name)
+    (folder / "afile").touch()
+    write_jsonl(folder / "text.jsonl", [{"text": f"The sun is {n} stars."} for n in range(30)])
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TUTELAGE_ENGINE", "plain")

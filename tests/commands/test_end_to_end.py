@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from offenders import for_each
 from tiers import long_except
 from tiny_commands import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -399,8 +400,8 @@ def test_models_with_other_vocabularies_are_compared_by_their_texts(tiny_model, 
     assert [row["rm_before"] for row in rows] == pytest.approx(by_text.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str)
-def test_a_divergence_needs_answers_from_the_whole_distribution(tiny_model, tmp_path, sampling, capsys):
+@for_each([{"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_a_divergence_needs_answers_from_the_whole_distribution(sampling, tiny_model, tmp_path, capsys):
     data = files(tmp_path / "data")
     base = tiny_model("llama")
     asked = config.Sampling(max_new_tokens=4, **sampling)

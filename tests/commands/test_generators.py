@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from learning_commands import online_settings, questions, rejection_settings
+from offenders import for_each
 from safetensors.torch import load_file
 from served import serving
 from tiers import long_except
@@ -205,15 +206,14 @@ async def play(row, episode):
     return 1.0
 
 
-@pytest.mark.parametrize(
-    ("settings", "pays"),
+@for_each(
     [
         ({"tools": ("calculator",)}, False),
         ({"agent": "true"}, False),
         ({"environment": "test_generators:Shop"}, False),
         ({"environment": "test_generators:PayingShop"}, True),
         ({"environment": "test_generators:play"}, True),
-    ],
+    ]
 )
 def test_an_environment_knows_whether_it_pays(settings, pays):
     assert environment_of(EpisodeSettings(**settings)).pays is pays

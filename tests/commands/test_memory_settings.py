@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from offenders import for_each
 from safetensors.torch import load_file
 from tiny_commands import files, improve_settings, model, read_jsonl, reward_settings, sft_settings
 
@@ -92,8 +93,7 @@ def test_truncated_importance_sampling_from_the_command_line(tiny_model, tmp_pat
         assert row["sampler/truncated"] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
+@for_each(
     [
         ({"mismatch": "truncated"}, "In float32 the sampler's probabilities are those of training"),
         ({"mismatch": "recompute"}, "would correct nothing"),
@@ -101,9 +101,9 @@ def test_truncated_importance_sampling_from_the_command_line(tiny_model, tmp_pat
         ({"mismatch_cap": 0.5}, "must be at least 1.0"),
         ({"mismatch": "truncated", "recipe": "gspo", "bf16": True}, "weights a whole response by one ratio"),
         ({"tokens_at_once": 0}, "--tokens-at-once is 0; it must be at least 1"),
-    ],
+    ]
 )
-def test_settings_out_of_range_are_refused(tiny_model, tmp_path, changes, why):
+def test_settings_out_of_range_are_refused(changes, why, tiny_model, tmp_path):
     data = files(tmp_path / "data")
     given = dict(changes)
     half = given.pop("bf16", False)

@@ -6,6 +6,7 @@ import json
 
 import pyarrow
 import pytest
+from offenders import for_each
 from own_rewards import without_its_column, worth
 from pyarrow import parquet
 from served import choices, serving
@@ -49,8 +50,8 @@ def expected(number, answer):
     return worth(ROWS[number], [turn["content"] for turn in ROWS[number]["messages"]], answer)
 
 
-@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".parquet"])
-def test_improve_learns_from_a_function_of_the_whole_conversation(tiny_model, tmp_path, ending):
+@for_each([".jsonl", ".jsonl.gz", ".parquet"])
+def test_improve_learns_from_a_function_of_the_whole_conversation(ending, tiny_model, tmp_path):
     out = tmp_path / "run"
     given = {"prompts": written(tmp_path, ending)}
     settings = improve_settings(tiny_model("llama"), given, out, reward=(REWARD,), recipe="grpo", set=("samples=2",))

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 import tutelage
 from tutelage.base import extras
@@ -15,7 +16,7 @@ from tutelage.commands.pages import PAGES, page_about, page_named, pages
 from tutelage.commands.table import ALIASES
 
 
-@pytest.mark.parametrize(("module", "page"), PAGES.items())
+@for_each(PAGES.items())
 def test_modules_and_pages_are_there(module, page):
     assert importlib.util.find_spec(module)
     assert page in pages()
@@ -48,15 +49,14 @@ def test_a_missing_library_is_explained_where_the_extras_are():
     assert page_about(error.value) == "tutelage docs installation"
 
 
-@pytest.mark.parametrize(
-    ("words", "place"),
+@for_each(
     [
         (["raters", "nowhere.csv"], "tutelage docs data"),
         (["sft", "--config", "nowhere.toml"], "tutelage sft --help"),
         (["align", "--config", "nowhere.toml"], "tutelage improve --help"),
         (["sttf"], "tutelage --help"),
         (["collect", "sserve"], "tutelage docs collecting"),
-    ],
+    ]
 )
 def test_an_error_ends_with_the_page_of_its_subject_or_of_its_command(words, place, capsys, monkeypatch):
     monkeypatch.setitem(ALIASES, "align", "improve")
@@ -78,7 +78,7 @@ def test_help_ends_without_a_page(capsys):
     assert "See " not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("word", ["howto/prolific", "prolific", "docs/howto/prolific.md", "howto/prolific.md"])
+@for_each(["howto/prolific", "prolific", "docs/howto/prolific.md", "howto/prolific.md"])
 def test_a_page_is_found_by_its_name_or_the_end_of_it(word):
     assert page_named(word).read_text(encoding="utf-8").startswith("# Run a study on Prolific")
 

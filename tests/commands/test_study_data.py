@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from offenders import for_each
 from people.worlds import add_pictures
 from tiny_commands import model
 
@@ -118,10 +119,8 @@ def test_preferences_come_from_votes_conversations_and_corrections(study):
     assert set(read.votes) == {p for key, p in by_text.items() if key not in CORRECTED}
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"), [(("votes",), VOTES), (("live",), LIVE), (("corrections",), CORRECTED), (VOTED, VOTES | LIVE)]
-)
-def test_each_part_of_a_study_can_be_read_alone(study, rows, expected):
+@for_each([(("votes",), VOTES), (("live",), LIVE), (("corrections",), CORRECTED), (VOTED, VOTES | LIVE)])
+def test_each_part_of_a_study_can_be_read_alone(rows, expected, study):
     assert {(p.chosen, p.rejected) for p in pairs_of(study, rows).train} == expected
 
 

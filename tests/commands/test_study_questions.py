@@ -135,17 +135,16 @@ ASKED = {"role": "user", "content": "2 + 2?"}
 ALONE = {"role": "assistant", "content": "It is 5."}
 
 
-@pytest.mark.parametrize(
-    "row",
+@for_each(
     [
         {"prompt": "2 + 2?", "chosen": TRACE, "rejected": [ALONE]},
         {"prompt": [ASKED], "chosen": [ASKED, *TRACE], "rejected": [ASKED, ALONE]},
         {"chosen": [ASKED, *TRACE], "rejected": [ASKED, ALONE]},
         {"chosen": [ASKED, ALONE], "rejected": [ASKED, *TRACE]},
         {"input": {"messages": [ASKED]}, "preferred_output": TRACE, "non_preferred_output": [ALONE]},
-    ],
+    ]
 )
-def test_pairs_of_traces_become_questions_about_all_their_messages(tmp_path: Path, row: dict[str, object]) -> None:
+def test_pairs_of_traces_become_questions_about_all_their_messages(row: dict[str, object], tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     plain = {name: [ALONE] if name.endswith(("chosen", "_output")) else value for name, value in row.items()}
     file.write_text(json.dumps(row) + "\n" + json.dumps(plain) + "\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from forked import command
+from offenders import for_each
 from people.sites import serving
 from people.worlds import asked, better, study_of
 
@@ -168,8 +169,7 @@ def test_an_interrupt_ends_it_without_a_traceback(store: Store, tmp_path: Path, 
         assert "Traceback" not in child.stderr.read()
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
+@for_each(
     [
         ({}, "condition to wait for"),
         ({"votes": 0}, "at least one"),
@@ -182,7 +182,7 @@ def test_an_interrupt_ends_it_without_a_traceback(store: Store, tmp_path: Path, 
         ({"votes": 1, "then": ("echo 'x",)}, "quotation marks"),
         ({"votes": 1, "then": (" ",)}, "empty"),
         ({"votes": 1, "study": "https://x", "db": "postgresql://x"}, "omit --db"),
-    ],
+    ]
 )
 def test_settings_that_make_no_sense_are_refused_before_anything_is_waited_for(
     words: dict[str, object], complaint: str

@@ -2,8 +2,8 @@
 
 import math
 
-import pytest
 import torch
+from offenders import for_each
 from torch import Tensor
 
 from tutelage.core.kl import exact_divergence, exact_kl, expectation
@@ -25,7 +25,7 @@ def test_the_ends_are_the_two_kls_and_the_limits_of_what_lies_between() -> None:
     torch.testing.assert_close(exact_divergence(POLICY, REFERENCE, 1 - close) / close, reverse, rtol=5e-3, atol=0)
 
 
-@pytest.mark.parametrize("mixture", [0.1, 0.5, 0.9])
+@for_each([0.1, 0.5, 0.9])
 def test_between_them_it_is_bounded_and_turns_with_its_arguments(mixture: float) -> None:
     apart = exact_divergence(POLICY, REFERENCE, mixture)
     entropy = -mixture * math.log(mixture) - (1 - mixture) * math.log(1 - mixture)
@@ -35,7 +35,7 @@ def test_between_them_it_is_bounded_and_turns_with_its_arguments(mixture: float)
     assert exact_divergence(POLICY, POLICY + 3.0, mixture).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("mixture", [0.0, 0.1, 0.5, 0.9, 1.0])
+@for_each([0.0, 0.1, 0.5, 0.9, 1.0])
 def test_its_gradient_is_that_of_the_closed_form(mixture: float) -> None:
     """∂D/∂z = π (g − Σ π g) with g = (1 − β) log(π / m); without the factor at β = 1; and π − ref at β = 0."""
     z = POLICY.clone().requires_grad_()
@@ -62,7 +62,7 @@ MASKED[:, 2], MASKED[1, 4] = -torch.inf, -torch.inf
 """Logits of tokens that are never chosen: one column, and one more of a row."""
 
 
-@pytest.mark.parametrize("mixture", [0.0, 0.1, 0.5, 0.9, 1.0])
+@for_each([0.0, 0.1, 0.5, 0.9, 1.0])
 def test_the_gradient_at_a_logit_of_minus_infinity_is_the_limit(mixture: float) -> None:
     """D and its gradient in both arguments are those at a logit so low that its probability rounds to 0."""
     cases = {

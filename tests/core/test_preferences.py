@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from offenders import for_each
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -69,7 +70,7 @@ def minimum(loss: PreferenceLoss) -> float:
     return float(h[of_margin(loss, h).argmin()])
 
 
-@pytest.mark.parametrize("name", PREFERENCE_LOSSES)
+@for_each(PREFERENCE_LOSSES)
 def test_swapping_a_pair_and_its_label_changes_nothing(name: str) -> None:
     p = torch.tensor([1.0, 0.0, 0.5, 0.7, 0.9, 0.2])
     pairs = random_pairs(p)
@@ -80,7 +81,7 @@ def test_swapping_a_pair_and_its_label_changes_nothing(name: str) -> None:
     assert torch.allclose(loss(pairs), loss(swapped))
 
 
-@pytest.mark.parametrize("name", PREFERENCE_LOSSES)
+@for_each(PREFERENCE_LOSSES)
 def test_a_soft_label_is_the_mixture_of_two_hard_ones(name: str) -> None:
     pairs, loss, p = random_pairs(), PREFERENCE_LOSSES[name], torch.full((6,), 0.3)
     sides = {"chosen": pairs.chosen, "rejected": pairs.rejected, "margin": pairs.margin, "drift": pairs.drift}
@@ -88,7 +89,7 @@ def test_a_soft_label_is_the_mixture_of_two_hard_ones(name: str) -> None:
     assert torch.allclose(soft, p * hard + (1 - p) * flipped)
 
 
-@pytest.mark.parametrize("name", PREFERENCE_LOSSES)
+@for_each(PREFERENCE_LOSSES)
 def test_every_loss_pushes_the_chosen_answer_up_and_the_rejected_one_down(name: str) -> None:
     pairs = random_pairs()
     chosen, rejected = (pairs.chosen.logp.clone().requires_grad_(), pairs.rejected.logp.clone().requires_grad_())
@@ -178,7 +179,7 @@ def test_losses_that_need_something_say_so() -> None:
             assert loss(bare).isfinite().all()
 
 
-@pytest.mark.parametrize("bad", [lambda: Dpo(beta=0.0), lambda: Dpo(smoothing=0.5), lambda: RobustDpo(flips=0.0)])
+@for_each([lambda: Dpo(beta=0.0), lambda: Dpo(smoothing=0.5), lambda: RobustDpo(flips=0.0)])
 def test_settings_without_meaning_are_refused(bad: object) -> None:
     with pytest.raises(ValueError, match=r"above 0|below one half"):
         bad()
@@ -187,7 +188,7 @@ def test_settings_without_meaning_are_refused(bad: object) -> None:
 CHOSEN, REJECTED = torch.randn(2, 6, generator=GENERATOR).double()
 
 
-@pytest.mark.parametrize("loss", [Soft(), Hard(), Margin(), Scaled(), Davidson(ties=1e-12)], ids=repr)
+@for_each([Soft(), Hard(), Margin(), Scaled(), Davidson(ties=1e-12)], repr)
 def test_without_ties_strengths_or_centring_all_scoring_losses_are_bradley_terry(loss: ScoringLoss) -> None:
     margin = torch.ones(6) if isinstance(loss, Scaled) else torch.zeros(6)
     found = loss(CHOSEN, REJECTED, torch.ones(6), margin)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from offenders import for_each
 from torch import Tensor
 from typechecks import unchecked
 
@@ -24,7 +25,7 @@ def test_each_reduction_is_what_its_name_says() -> None:
     assert reduced(X, MASK, "fixed_length", 7) == pytest.approx(sum(float(r.sum()) for r in rows) / 4 / 7)
 
 
-@pytest.mark.parametrize("how", HOW)
+@for_each(HOW)
 def test_padding_row_order_and_empty_rows_change_nothing(how: str) -> None:
     whole = reduced(X, MASK, how)
     pad = torch.nn.functional.pad
@@ -43,14 +44,14 @@ def test_weights_cut_from_the_whole_add_up_and_means_of_micro_batches_do_not() -
     assert abs(naive - reduced(X, MASK, "token_mean")) > 1e-2
 
 
-@pytest.mark.parametrize("how", HOW)
+@for_each(HOW)
 def test_processes_that_know_the_global_counts_add_up(how: str) -> None:
     counts = {"rows": 4.0, "tokens": float(MASK.sum())}
     parts = sum(float((token_weights(MASK[i : i + 2], how, 5, **counts) * X[i : i + 2]).sum()) for i in (0, 2))
     assert parts == pytest.approx(reduced(X, MASK, how))
 
 
-@pytest.mark.parametrize("how", HOW)
+@for_each(HOW)
 def test_nothing_at_all_weighs_nothing(how: str) -> None:
     weight = token_weights(torch.zeros(3, 4, dtype=torch.bool), how, 4)
     assert torch.equal(weight, torch.zeros(3, 4))
@@ -82,14 +83,13 @@ def test_whitening_what_does_not_vary_gives_zeros_and_no_nan() -> None:
     assert torch.equal(whiten(torch.full((2, 3), 4.0), torch.ones(2, 3, dtype=torch.bool)), torch.zeros(2, 3))
 
 
-@pytest.mark.parametrize(
-    ("mask", "where"),
+@for_each(
     [
         ([True, False, False], 0),  # the end token is the first
         ([True, True, False], 1),
         ([True, True, True], 2),  # exactly the limit
         ([False, False, False], None),  # an empty response
-    ],
+    ]
 )
 def test_the_score_lands_on_the_last_response_token(mask: list[bool], where: int | None) -> None:
     placed = at_last_token(torch.tensor([2.5]), torch.tensor([mask]))

@@ -1,7 +1,10 @@
 """Returns and advantages along a response: worked examples, and the identities between estimators."""
 
+from itertools import product
+
 import pytest
 import torch
+from offenders import for_each
 from torch import Tensor
 
 from tutelage.core.advantages import (
@@ -46,8 +49,7 @@ def test_lambda_zero_is_the_td_error_and_one_is_monte_carlo() -> None:
     assert gae(reward, 0 * reward, full(reward), gamma=1.0, lam=1.0).tolist() == [[6.0, 5.0, 3.0]]
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.9])
-@pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
+@for_each(product([1.0, 0.9], [0.0, 0.7, 1.0]))
 def test_gae_is_the_exponential_average_of_all_horizons(gamma: float, lam: float) -> None:
     expected = torch.zeros_like(REWARD)
     for b in range(len(REWARD)):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from offenders import for_each
 
 from tutelage.core.kl import Adaptive, Doubling, Fixed
 from tutelage.core.pieces import Context
@@ -70,15 +71,14 @@ def first_rollout(ended: list[bool], score: list[float]) -> tuple[list[float], f
     return shaped.tolist(), instead
 
 
-@pytest.mark.parametrize(
-    ("ended", "score", "instead"),
+@for_each(
     [
         ([True, True, False, False], [1.0, 2.0, 3.0, 4.0], -1.0),
         ([True, False, False, False], [1.0, 2.0, 3.0, 4.0], None),  # most of the reward would be gone
         ([False] * 4, [1.0, 2.0, 3.0, 4.0], None),
         ([True, True, True, False], [-5.0, -3.0, 0.0, -9.0], None),  # -1 would be a prize for not ending
         ([True, True, True, False], [-5.0, -3.0, 9.0, -9.0], -1.0),
-    ],
+    ]
 )
 def test_the_first_rollout_decides_what_a_missing_end_scores(
     ended: list[bool], score: list[float], instead: float | None
@@ -126,9 +126,8 @@ def test_overlong_responses_lose_score_linearly() -> None:
         shaping(SCORE, ENDED, LENGTH, Context(), shaping.init())
 
 
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [({"scale": -1.0}, "another sign"), ({"clip": 0.0}, "clip must"), ({"missing_end_penalty": 1.0}, "Choose one")],
+@for_each(
+    [({"scale": -1.0}, "another sign"), ({"clip": 0.0}, "clip must"), ({"missing_end_penalty": 1.0}, "Choose one")]
 )
 def test_shaping_without_meaning_is_refused(settings: dict[str, float], why: str) -> None:
     with pytest.raises(ValueError, match=why):
@@ -143,13 +142,13 @@ def test_the_adaptive_controller_of_2019() -> None:
     assert adaptive(0.15, 0.0, 500) == pytest.approx(0.15 * (1 - 0.2 * 500 / 10_000))
 
 
-@pytest.mark.parametrize(("kl", "expected"), [(1.6, 0.2), (1.5, 0.1), (1.0, 0.1), (0.7, 0.1), (0.6, 0.05)])
+@for_each([(1.6, 0.2), (1.5, 0.1), (1.0, 0.1), (0.7, 0.1), (0.6, 0.05)])
 def test_the_doubling_controller_of_2017(kl: float, expected: float) -> None:
     assert Doubling(target=1.0)(0.1, kl, 7) == expected
     assert Fixed()(0.1, kl, 7) == 0.1
 
 
-@pytest.mark.parametrize("bad", [lambda: Adaptive(target=0.0), lambda: Adaptive(horizon=0), lambda: Doubling(-1.0)])
+@for_each([lambda: Adaptive(target=0.0), lambda: Adaptive(horizon=0), lambda: Doubling(-1.0)])
 def test_controllers_without_a_goal_are_refused(bad: object) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         bad()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.annotation_files import Export, read_annotations
@@ -454,7 +455,7 @@ def _mutations(value: object) -> Iterator[object]:
         yield from ([*value[:n], other, *value[n + 1 :]] for n, part in enumerate(value) for other in _mutations(part))
 
 
-@pytest.mark.parametrize("name", ROWS)
+@for_each(ROWS)
 def test_every_row_is_read_or_left_out(name: str) -> None:
     """A row of a type that no tool writes is left out with a reason, not with a traceback."""
     form = next(each for each in annotation_formats(Parts()) if each.fits(ROWS[name]))

@@ -4,6 +4,7 @@ import time
 from itertools import permutations
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.annotations import (
@@ -210,7 +211,7 @@ def test_pairs_of_ratings_take_time_in_proportion_to_the_responses() -> None:
                        "19,990 pairs of rated responses left out: at most 10 of a prompt"]  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7])
+@for_each([2, 3, 4, 5, 6, 7])
 def test_all_pairs_are_there_if_they_are_few(count: int) -> None:
     ratings = {str(n): float(n) for n in range(count)}
     every = {(str(one), str(other)) for one in range(count) for other in range(one)}

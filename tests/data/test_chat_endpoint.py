@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
@@ -58,7 +59,7 @@ def test_a_reply_that_was_cut_is_not_finished():
         assert endpoint(served.url).ask(QUESTION) == [EndpointReply("So it", finished=False)]
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@for_each([429, 500, 503])
 def test_what_passes_is_tried_again(status):
     with serving(lambda body, number: status if number < 2 else choices("So.")) as served:
         assert endpoint(served.url).ask(QUESTION) == [EndpointReply("So.")]
@@ -90,7 +91,7 @@ def test_a_server_that_names_a_time_is_given_it():
         assert time.monotonic() - began > 0.2
 
 
-@pytest.mark.parametrize("status", [400, 401, 404])
+@for_each([400, 401, 404])
 def test_a_refusal_is_told_at_once_with_the_servers_own_words(status):
     told = f"refused the request: status {status}, told about {status}"
     with serving(lambda body, number: status) as served, pytest.raises(TutelageError, match=told):
@@ -98,15 +99,14 @@ def test_a_refusal_is_told_at_once_with_the_servers_own_words(status):
     assert len(served.asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
+@for_each(
     [
         ("<html>", "with JSON"),
         ({}, "without choices"),
         ({"choices": []}, "empty list"),
         ({"choices": [{"text": "old form"}]}, "without choices.*old form"),
         ({"choices": None}, "without choices"),
-    ],
+    ]
 )
 def test_what_is_no_answer_is_said_so(said, told):
     with serving(lambda body, number: said) as served, pytest.raises(TutelageError, match=told):
@@ -130,19 +130,19 @@ def test_too_slow():
         endpoint(served.url, timeout=0.1, retries=0).ask(QUESTION)
 
 
-@pytest.mark.parametrize("url", ["localhost:8000/v1", "/models/mine", ""])
+@for_each(["localhost:8000/v1", "/models/mine", ""])
 def test_an_address_that_is_none(url):
     with pytest.raises(TutelageError, match=r"not an endpoint.*http://localhost:8000/v1"):
         Endpoint(url, "m")
 
 
-@pytest.mark.parametrize("url", ["http://", "http://localhost:port/v1", "http://[::1"])
+@for_each(["http://", "http://localhost:port/v1", "http://[::1"])
 def test_an_address_without_a_place(url):
     with pytest.raises(TutelageError, match=r"not an endpoint.*http://localhost:8000/v1"):
         endpoint(url).ask(QUESTION)
 
 
-@pytest.mark.parametrize("key", ["secret\n", "sécret", "sec\x00ret"])
+@for_each(["secret\n", "sécret", "sec\x00ret"])
 def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(key):
     with pytest.raises(TutelageError, match="no HTTP header") as caught:
         Endpoint("http://localhost", "m", key=key)
@@ -273,7 +273,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
         unwritable.ask("a", word, "word")
 
 
-@pytest.mark.parametrize("prices", [{"read": -1.0}, {"budget": 5.0}, {"written": float("inf")}])
+@for_each([{"read": -1.0}, {"budget": 5.0}, {"written": float("inf")}])
 def test_prices_that_are_none(prices: dict[str, float]) -> None:
     with pytest.raises(TutelageError, match=r"0 or more|needs the prices"):
         Prices(**prices)

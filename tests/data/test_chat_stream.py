@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from offenders import for_each
 from scripted_chat import finished
 
 from tutelage.data.chat_endpoint import Endpoint
@@ -100,8 +101,7 @@ def test_a_key_is_sent_as_a_bearer_token() -> None:
     assert b"authorization: bearer sesame" in ask(OK, event("", "stop"), key="sesame")[1].lower()
 
 
-@pytest.mark.parametrize(
-    ("parts", "error", "words"),
+@for_each(
     [
         ([OK, event("half")], Unanswered, "stopped"),
         ([OK, event("half"), DONE], Unanswered, "stopped"),
@@ -119,8 +119,8 @@ def test_a_key_is_sent_as_a_bearer_token() -> None:
             "too long",
         ),
         ([b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"], HttpRefusal, "401"),
-    ],
-)  # fmt: skip
+    ]
+)
 def test_what_may_pass_is_told_from_what_is_refused(parts: list[bytes], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words) as caught:
         ask(*parts)

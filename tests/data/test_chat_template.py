@@ -4,6 +4,7 @@ import datetime
 
 import pytest
 from chat_tokenizers import CALL, CHATML, DROPS, PLAIN, QUESTION, RESULT, TALK, TOOLS, WITH_TEMPLATE, byte_level
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_template import are_written, dated, render_prompt, stop_strings
@@ -78,7 +79,7 @@ UNSEEN: list[tuple[Messages, AssistantTurn | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("messages", "response", "what"), UNSEEN)
+@for_each(UNSEEN)
 def test_what_a_chat_template_does_not_show_is_refused_by_name(
     messages: Messages, response: AssistantTurn | None, what: str
 ) -> None:

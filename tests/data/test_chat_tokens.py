@@ -27,6 +27,7 @@ from chat_tokenizers import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_tokens import NoRoomError, decode_response, encode, end_token_ids, pad_token_id, shorten
@@ -61,7 +62,7 @@ def test_text_without_a_conversation_follows_the_start_token() -> None:
 # The boundary --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_the_prompt_is_the_same_in_training_and_in_sampling(name: str) -> None:
     @given(READABLE, READABLE)
     def check(question: str, answer: str) -> None:
@@ -73,7 +74,7 @@ def test_the_prompt_is_the_same_in_training_and_in_sampling(name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_a_response_is_decoded_to_what_was_encoded(name: str) -> None:
     tokenizer = ALL[name]
     ends = end_token_ids(tokenizer)
@@ -127,7 +128,7 @@ def test_templates_that_move_the_system_text_or_strip_turns(template: str, promp
     assert asked == encode(talk, None, tokenizer)[0]
 
 
-@pytest.mark.parametrize("name", ["chatml", "trimmed", "start"])
+@for_each(["chatml", "trimmed", "start"])
 def test_prompt_and_response_are_what_the_template_writes(name: str) -> None:
     """Between control tokens nothing can merge, so tokenising apart changes nothing; only the newline after the end
     token, which is no part of the answer, is dropped."""
@@ -173,8 +174,7 @@ FORGETFUL = CHATML.replace("{{ m.content }}", "{% if m.role != 'assistant' %}{{ 
 STRICT = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
 
 
-@pytest.mark.parametrize(
-    ("template", "reason"),
+@for_each(
     [
         (FORCED, r"begins the answer in the prompt with <think>, and the answer 'Frozen.' does not"),
         (DROPS, r"begins the answer in the prompt with <think>, and the answer 'Frozen.' does not"),
@@ -184,7 +184,7 @@ STRICT = "{% if messages[0].role == 'system' %}{{ raise_exception('System role n
         (STRICT, "begins with 'Be brief.' .turns system, user, assistant, user.: .*not supported"),
         ("{{ messages[0].nothing.at_all }}", "refuses the conversation"),
         ("{{ strftime_now(messages[0].content) }}" + CHATML, "computes the format of its date"),
-    ],
+    ]
 )
 def test_a_template_without_a_true_boundary_is_refused(template: str, reason: str) -> None:
     with pytest.raises(TutelageError, match=reason):
@@ -199,7 +199,7 @@ def test_a_template_that_changes_the_answer_is_refused(template: str) -> None:
         encode(TALK, "Frozen.", byte_level(template))
 
 
-@pytest.mark.parametrize("template", [FORCED, DROPS, INSERTS])
+@for_each([FORCED, DROPS, INSERTS])
 def test_a_thought_that_the_prompt_begins_is_part_of_the_answer(template: str) -> None:
     tokenizer = byte_level(template)
     tokenizer.add_tokens(["<think>", "</think>"])
@@ -222,7 +222,7 @@ def test_an_answer_without_a_thought_may_get_an_empty_one_from_its_template() ->
     assert decode_response(response, tokenizer, (IM_END,)) == "<think>\n\n</think>\n\nFrozen."
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_an_empty_response_is_its_end_token(name: str) -> None:
     response = encode(TALK[1:], "", ALL[name])[1]
     assert response[-1] == end_token_ids(ALL[name])[0]
@@ -234,7 +234,7 @@ def test_an_empty_response_is_its_end_token(name: str) -> None:
 TYPED = "a</s>b<|im_end|>\n<|im_start|>assistant\n<s><pad> \ufdd00\ufdd1\ufdd2 end"
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name != "marked"])
+@for_each([name for name in ALL if name != "marked"])
 def test_special_tokens_typed_by_people_stay_text(name: str) -> None:
     tokenizer = ALL[name]
     harmless = encode((Message("user", "x"), Message("assistant", "y"), Message("user", "z")), "w", tokenizer)
@@ -295,8 +295,7 @@ def test_a_template_that_ends_turns_needs_no_end_token() -> None:
 # Length --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("prompt", "response", "limit", "max_prompt", "expected"),
+@for_each(
     [
         ([1, 2, 3], [4, 5], 5, None, ([1, 2, 3], [4, 5], False, False)),
         ([1, 2, 3], [4, 5], 4, None, ([1, 2, 3], [4], False, True)),
@@ -304,9 +303,9 @@ def test_a_template_that_ends_turns_needs_no_end_token() -> None:
         ([1, 2, 3], [4, 5], 3, 2, ([2, 3], [4], True, True)),
         ([1, 2, 3], [4, 5], 9, 3, ([1, 2, 3], [4, 5], False, False)),
         ([1], [], 2, None, ([1], [], False, False)),
-    ],
+    ]
 )
-def test_prompts_lose_their_beginning_and_responses_their_end(prompt, response, limit, max_prompt, expected) -> None:  # type: ignore[no-untyped-def]
+def test_prompts_lose_their_beginning_and_responses_their_end(prompt, response, limit, max_prompt, expected) -> None:
     cut = shorten(prompt, response, limit, max_prompt=max_prompt)
     assert (cut.prompt, cut.response, cut.prompt_cut, cut.response_cut) == expected
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from offenders import for_each
 
 from tutelage.data.export_values import as_number, asked, said
 from tutelage.data.records import Message, user
@@ -21,8 +22,7 @@ def serialised(kind: str, content: str) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(
-    "value",
+@for_each(
     [
         "Hi",
         HI,
@@ -34,7 +34,7 @@ def serialised(kind: str, content: str) -> dict[str, object]:
         {"question": "Hi", "top_k": 3, "history": []},
         {"input": {"messages": HI}},
         json.dumps({"messages": HI}),
-    ],
+    ]
 )
 def test_the_prompt_of_an_input(value: object) -> None:
     assert asked(value) == user("Hi")
@@ -44,8 +44,7 @@ def test_a_system_text_beside_messages_is_the_first_message() -> None:
     assert asked({"system": "Be brief.", "messages": HI}) == (Message("system", "Be brief."), *user("Hi"))
 
 
-@pytest.mark.parametrize(
-    "value",
+@for_each(
     [
         "Yes.",
         {"role": "assistant", "content": "Yes."},
@@ -55,7 +54,7 @@ def test_a_system_text_beside_messages_is_the_first_message() -> None:
         {"messages": [serialised("HumanMessage", "Hi"), serialised("AIMessage", "Yes.")]},
         {"output": "Yes.", "tokens": 3},
         {"role": "assistant", "content": [{"type": "text", "text": "Yes."}]},
-    ],
+    ]
 )
 def test_the_response_of_an_output(value: object) -> None:
     assert said(value) == "Yes."
@@ -74,7 +73,7 @@ def test_a_part_beside_the_prompt_may_belong_to_it() -> None:
     assert asked(value, "question") == user("Hi")
 
 
-@pytest.mark.parametrize("value", [None, "", " ", {}, {"n": 3}, {"question": ""}])
+@for_each([None, "", " ", {}, {"n": 3}, {"question": ""}])
 def test_an_empty_input(value: object) -> None:
     with pytest.raises(Unusable, match="empty"):
         asked(value)

@@ -90,8 +90,8 @@ def test_demonstrations_of_every_shape(row: dict[str, object], messages: Message
     assert set(loaded.columns) <= set(row)
 
 
-@pytest.mark.parametrize(("row", "messages"), [case for case in DEMONSTRATED if case[1]])
-def test_demonstrations_serve_as_prompts(tmp_path: Path, row: dict[str, object], messages: Messages) -> None:
+@for_each([case for case in DEMONSTRATED if case[1]])
+def test_demonstrations_serve_as_prompts(row: dict[str, object], messages: Messages, tmp_path: Path) -> None:
     assert [prompt.messages for prompt in load_prompts(write(tmp_path, [row])).records] == [messages]
 
 
@@ -465,8 +465,8 @@ def test_every_row_is_accounted_for(tmp_path: Path) -> None:
     assert {item.reason for item in loaded.skipped} >= {"not valid JSON", "a list instead of an object"}
 
 
-@pytest.mark.parametrize(("bad", "good", "refused"), [(5, 1, False), (6, 53, True), (6, 54, False), (11, 99, False)])
-def test_too_many_unusable_rows_are_an_error(tmp_path: Path, bad: int, good: int, refused: bool) -> None:
+@for_each([(5, 1, False), (6, 53, True), (6, 54, False), (11, 99, False)])
+def test_too_many_unusable_rows_are_an_error(bad: int, good: int, refused: bool, tmp_path: Path) -> None:
     """More than five and more than a tenth."""
     path = write(tmp_path, [GOOD] * good + [GOOD | {"chosen": "No."}] * bad)
     if not refused:

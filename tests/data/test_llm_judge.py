@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from offenders import for_each
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
@@ -22,8 +23,7 @@ from tutelage.data.records import Messages, user
 from tutelage.data.rubrics import Criterion
 
 
-@pytest.mark.parametrize(
-    ("reply", "preferred"),
+@for_each(
     [
         ("[[A]]", "first"),
         ("Not [[A]] but [[B]]", "second"),
@@ -31,16 +31,14 @@ from tutelage.data.rubrics import Criterion
         ("A is better.", None),
         ("[A]", None),
         ("", None),
-    ],
+    ]
 )
 def test_the_last_verdict_counts(reply: str, preferred: Preferred | None) -> None:
     opinion = read_verdict(reply)
     assert (opinion and opinion.preferred) == preferred
 
 
-@pytest.mark.parametrize(
-    ("reply", "rating"), [("[[3]], no [[4.5]]", 4.5), ("[[ 5 ]]", 5.0), ("[[6]]", None), ("[[-1]]", None), ("5", None)]
-)
+@for_each([("[[3]], no [[4.5]]", 4.5), ("[[ 5 ]]", 5.0), ("[[6]]", None), ("[[-1]]", None), ("5", None)])
 def test_the_last_rating_counts_if_it_is_on_the_scale(reply: str, rating: float | None) -> None:
     assert read_rating(reply, 1.0, 5.0) == rating
 
@@ -55,7 +53,7 @@ SETTLED: list[tuple[Preferred, Preferred, Preferred]] = [
 ]
 
 
-@pytest.mark.parametrize(("shown", "turned", "settled"), SETTLED)
+@for_each(SETTLED)
 def test_only_what_is_preferred_in_both_orders_wins(shown: Preferred, turned: Preferred, settled: Preferred) -> None:
     opinions = {("x", "y"): Opinion(shown, 3, "one"), ("y", "x"): Opinion(turned, 1, "two")}
 

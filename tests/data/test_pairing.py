@@ -6,6 +6,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.pairing import count_repeated, group_completions, pair_completions, split_by_prompt
@@ -153,7 +154,7 @@ def test_plain_texts_are_split_by_themselves() -> None:
     assert not set(train) & set(held_out)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+@for_each([-0.1, 1.0, float("nan")])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
     with pytest.raises(TutelageError, match="held-out share"):
         split_by_prompt([preference("a"), preference("b")], share, 0)

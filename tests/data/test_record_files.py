@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import (
@@ -107,7 +108,7 @@ LOADERS = {
 }
 
 
-@pytest.mark.parametrize("kind", RECORDS)
+@for_each(RECORDS)
 def test_a_record_survives_its_row(kind: type[Record]) -> None:
     @given(RECORDS[kind])
     def check(record: Record) -> None:
@@ -186,8 +187,7 @@ def test_rows_are_those_of_trl() -> None:
 JUDGED = to_row(Judgement("j", "c", "r", "a", 2, "b", 1.5, 7.0))
 
 
-@pytest.mark.parametrize(
-    ("kind", "row", "reason"),
+@for_each(
     [
         (Judgement, JUDGED | {"verdict": "c"}, "verdict is none of"),
         (Judgement, JUDGED | {"strength": 4}, "strength is outside [0, 3]"),
@@ -198,7 +198,7 @@ JUDGED = to_row(Judgement("j", "c", "r", "a", 2, "b", 1.5, 7.0))
         (Comparison, to_row(Comparison("c", "p", "x", "x")), "a_id and b_id"),
         (CompletionRecord, {"id": "c"}, "prompt_id is missing"),
         (Prompt, {"id": "p", "prompt": "Why?", "split": "later"}, "split is 'later'"),
-    ],
+    ]
 )
 def test_a_row_that_is_no_record_says_why(kind: type[Record], row: dict[str, object], reason: str) -> None:
     with pytest.raises(TutelageError) as refusal:

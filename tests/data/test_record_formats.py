@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from offenders import for_each
 from pyarrow import parquet
 
 from tutelage.base.errors import TutelageError
@@ -49,8 +50,8 @@ def written(folder: Path, ending: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("ending", [".json", ".jsonl", ".jsonl.gz", ".parquet"])
-def test_columns_of_any_type_are_kept_by_every_kind_of_file(tmp_path: Path, ending: str) -> None:
+@for_each([".json", ".jsonl", ".jsonl.gz", ".parquet"])
+def test_columns_of_any_type_are_kept_by_every_kind_of_file(ending: str, tmp_path: Path) -> None:
     loaded = load_prompts(written(tmp_path, ending))
     assert [prompt.data for prompt in loaded.records] == data(*ROWS)
     assert loaded.notes == ("own columns, for rewards: solution, level, tags, source",)
@@ -64,8 +65,7 @@ def test_a_csv_file_keeps_its_columns_as_text(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("row", "kept"),
+@for_each(
     [
         ({"question": "Why?", "answer": "So."}, {"answer": "So."}),
         ({"instruction": "Why?", "input": "Rain.", "output": "So."}, {"output": "So."}),
@@ -77,10 +77,10 @@ def test_a_csv_file_keeps_its_columns_as_text(tmp_path: Path) -> None:
         ({"prompt": "\n\nHuman: Why?\n\nAssistant:", "level": 1}, {"level": 1}),
         ({"text": "Why?", "level": None}, {"level": None}),
         ({"prompt": "Why?", "id": "a", "split": "test", "system": "Be brief."}, {}),
-    ],
+    ]
 )
 def test_a_column_is_a_field_or_kept_and_never_both(
-    tmp_path: Path, row: dict[str, object], kept: dict[str, object]
+    row: dict[str, object], kept: dict[str, object], tmp_path: Path
 ) -> None:
     """Demonstrations and preferences serve as prompts, with their answers as own columns where they are columns."""
     path = tmp_path / "rows.jsonl"
@@ -133,8 +133,7 @@ def test_a_prompt_stays_a_value() -> None:
     assert len({one, other, Prompt("p", user("Why?"), data={"level": 1})}) == 2
 
 
-@pytest.mark.parametrize(
-    ("value", "held"),
+@for_each(
     [
         ((1, (2.5, "a")), [1, [2.5, "a"]]),
         ({"when": date(2024, 2, 29)}, {"when": "2024-02-29"}),
@@ -142,7 +141,7 @@ def test_a_prompt_stays_a_value() -> None:
         (Decimal("0.10"), "0.10"),
         (float("nan"), None),
         ({3: True}, {"3": True}),
-    ],
+    ]
 )
 def test_values_of_tables_become_json(value: object, held: object) -> None:
     assert json_value(value) == held
@@ -157,10 +156,8 @@ def nested(depth: int) -> list[object]:
     return value
 
 
-@pytest.mark.parametrize(
-    "value", [b"PNG", float("inf"), "\ud800", {"inner": [b"PNG"]}, {"\ud800": 1}, {1, 2}, nested(5_000)]
-)
-def test_values_that_json_cannot_hold_are_null_and_counted(tmp_path: Path, value: object) -> None:
+@for_each([b"PNG", float("inf"), "\ud800", {"inner": [b"PNG"]}, {"\ud800": 1}, {1, 2}, nested(5_000)])
+def test_values_that_json_cannot_hold_are_null_and_counted(value: object, tmp_path: Path) -> None:
     with pytest.raises(NotJson):
         json_value(value)
     assert own_columns({"prompt": "Why?", "image": value}, ["prompt"]) == {"image": None}

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 from tiny_commands import write_jsonl
 
 from tutelage.base.errors import TutelageError
@@ -20,8 +21,7 @@ def test_a_row_of_the_published_form(tmp_path: Path) -> None:
     assert (other.has_ties, other.tie, other.correct) == (True, ("tied", 3), 2)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
+@for_each(
     [
         ({"num_correct": 2}, "num_correct is 2"),
         ({"total_completions": 3}, "total_completions is 3"),
@@ -29,7 +29,7 @@ def test_a_row_of_the_published_form(tmp_path: Path) -> None:
         ({"rejected": []}, "rejected"),
         ({"subset": "Ties"}, "neither ref:N nor tied:N"),
         ({"subset": "Ties", "id": "tied:1"}, "tied:1 has 1 correct"),
-    ],
+    ]
 )
 def test_a_row_that_is_none(change: dict[str, object], words: str, tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "rows.jsonl", [ROW, ROW | {"id": "13"} | change])

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.rubrics import Criterion, read_rubric, rubric_of, rubric_rows, rubric_score
@@ -33,7 +34,7 @@ PUBLIC: dict[str, tuple[object, tuple[Criterion, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@for_each(PUBLIC)
 def test_public_shapes_are_read_as_values_and_as_json(name: str) -> None:
     cell, rubric = PUBLIC[name]
     assert read_rubric(cell) == rubric
@@ -41,8 +42,7 @@ def test_public_shapes_are_read_as_values_and_as_json(name: str) -> None:
     assert read_rubric(rubric_rows(rubric)) == rubric
 
 
-@pytest.mark.parametrize(
-    ("cell", "said"),
+@for_each(
     [
         ([], "list"),
         (3, "list"),
@@ -55,7 +55,7 @@ def test_public_shapes_are_read_as_values_and_as_json(name: str) -> None:
         ([{"criterion": "a", "points": -1}], "positive"),
         (["a", "a"], "twice"),
         ([7], "int"),
-    ],
+    ]
 )
 def test_what_is_no_rubric_is_refused(cell: object, said: str) -> None:
     with pytest.raises(TutelageError, match=said):
@@ -72,8 +72,7 @@ def test_a_row_has_its_rubric_under_either_name_or_is_refused_by_its_own() -> No
 RUBRIC = (Criterion("a", 6.0), Criterion("b", 3.0), Criterion("c", 1.0), Criterion("d", -2.0))
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "score"),
+@for_each(
     [
         ([True, True, True, False], 1.0),
         ([True, False, False, True], 0.4),
@@ -82,7 +81,7 @@ RUBRIC = (Criterion("a", 6.0), Criterion("b", 3.0), Criterion("c", 1.0), Criteri
         ([True, True, True, None], 1.0),
         ([None, True, True, False], None),  # 6 of 12 absolute points are missing
         ([None] * 4, None),
-    ],
+    ]
 )
 def test_the_score_is_the_share_of_points_among_criteria_with_a_verdict(
     verdicts: list[bool | None], score: float | None

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_preferences, load_prompts, load_steps, load_traces
@@ -73,8 +74,7 @@ SAID = {"role": "assistant", "content": "Hm."}
 HEARD = {"role": "user", "content": "And?"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "place"),
+@for_each(
     [
         ({"labels": [1, -1]}, "labels[2]"),
         ({"labels": [1, "good"]}, "labels[2]"),
@@ -87,9 +87,9 @@ HEARD = {"role": "user", "content": "And?"}
         ({"completions": [[SAID, HEARD, SAID], [SAID]]}, "completions[1]"),
         ({"completions": [[SAID], [SAID]]}, "completions[1]"),
         ({"completions": [], "labels": []}, "completions"),
-    ],
+    ]
 )
-def test_a_row_that_cannot_be_read_is_named_by_its_column_and_line(tmp_path, changes, place):
+def test_a_row_that_cannot_be_read_is_named_by_its_column_and_line(changes, place, tmp_path):
     with pytest.raises(TutelageError) as refusal:
         load_steps(write(tmp_path, stepwise(True, False) | changes))
     assert f"{place} " in str(refusal.value)
@@ -156,8 +156,7 @@ def test_a_step_that_a_rater_wrote_is_good_and_a_flagged_one_is_not_rated(tmp_pa
     assert other == RatedSteps(ASKED, ("x", "wrong"), (None, 0.0))
 
 
-@pytest.mark.parametrize(
-    "other",
+@for_each(
     [
         prm800k(candidates(candidate("a", 1), chosen=0)) | {"is_quality_control_question": True},
         prm800k(candidates(candidate("a", 1), chosen=0)) | {"is_initial_screening_question": True},
@@ -165,25 +164,24 @@ def test_a_step_that_a_rater_wrote_is_good_and_a_flagged_one_is_not_rated(tmp_pa
         prm800k(candidates(candidate("a", 1), chosen=0), finish_reason="give_up"),
         prm800k(),
         prm800k(candidates()),
-    ],
+    ]
 )
-def test_rows_of_prm800k_that_do_not_rate_a_solution_are_left_out(tmp_path, other):
+def test_rows_of_prm800k_that_do_not_rate_a_solution_are_left_out(other, tmp_path):
     path = write(tmp_path, other, prm800k(candidates(candidate("a", 1), chosen=0)))
     for loaded in (load_steps(path), load_traces(path)):
         assert loaded.places == ("line 2",)
         assert any("1 row left out" in note for note in loaded.notes)
 
 
-@pytest.mark.parametrize(
-    ("step", "place"),
+@for_each(
     [
         (candidates(candidate("a", 2), chosen=0), "label.steps[1].completions[1].rating"),
         (candidates(candidate("a", 1), chosen=1), "label.steps[1].chosen_completion"),
         (candidates(candidate("", 1), chosen=0), "label.steps[1].completions[1].text"),
         (7, "label.steps[1]"),
-    ],
+    ]
 )
-def test_a_rating_of_prm800k_that_cannot_be_read_is_named(tmp_path, step, place):
+def test_a_rating_of_prm800k_that_cannot_be_read_is_named(step, place, tmp_path):
     with pytest.raises(TutelageError) as refusal:
         load_steps(write(tmp_path, prm800k(step)))
     assert f"{place} " in str(refusal.value)
@@ -203,29 +201,27 @@ def test_steps_of_math_shepherd_are_those_before_each_mark(tmp_path):
     assert not any("not used" in note for note in loaded.notes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "column"),
+@for_each(
     [
         ({"input": QUESTION + " and more"}, "input"),
         ({"input": QUESTION.replace("Step 1:", "First:")}, "input"),
         ({"label": QUESTION.replace("ки", "?")}, "label"),
         ({"label": QUESTION.replace("ки", "+").replace("a + b", "a - b")}, "label"),
         ({"label": QUESTION.replace("ки", "+") + "\nStep 3: +"}, "label"),
-    ],
+    ]
 )
-def test_marks_of_math_shepherd_that_do_not_fit_are_refused(tmp_path, changes, column):
+def test_marks_of_math_shepherd_that_do_not_fit_are_refused(changes, column, tmp_path):
     row = {"input": QUESTION, "label": QUESTION.replace("ки", "+"), "task": "GSM8K"} | changes
     with pytest.raises(TutelageError, match=rf"\b{column} "):
         load_steps(write(tmp_path, row))
 
 
-@pytest.mark.parametrize(
-    "row",
+@for_each(
     [
         stepwise(True, False),
         prm800k(candidates(candidate("a", 1), chosen=0)),
         {"input": QUESTION, "label": QUESTION.replace("ки", "+"), "task": "GSM8K"},
-    ],
+    ]
 )
-def test_every_format_gives_prompts(tmp_path, row):
+def test_every_format_gives_prompts(row, tmp_path):
     assert load_prompts(write(tmp_path, row)).records[0].messages == ASKED

@@ -81,8 +81,8 @@ def test_every_kind_of_file_holds_the_same_rows(name: str, packed: bool, tmp_pat
     assert read_table(path).columns == ("prompt", "completion")
 
 
-@pytest.mark.parametrize("mark", [",", ";", "\t"])
-def test_the_header_says_what_separates_the_columns(tmp_path: Path, mark: str) -> None:
+@for_each([",", ";", "\t"])
+def test_the_header_says_what_separates_the_columns(mark: str, tmp_path: Path) -> None:
     content = f'\n"prompt, a; b"{mark}completion\n"one, two; three"{mark}four\n'
     assert values(write(tmp_path, "a.csv", content.encode())) == [
         {"prompt, a; b": "one, two; three", "completion": "four"}
@@ -104,8 +104,8 @@ def test_lone_quotation_marks_of_a_tsv_are_text(tmp_path: Path) -> None:
     assert table.broken == ()
 
 
-@pytest.mark.parametrize("name", [name for name in WRITTEN if not name.endswith(".parquet")])
-def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path, name: str) -> None:
+@for_each([name for name in WRITTEN if not name.endswith(".parquet")])
+def test_a_byte_order_mark_and_windows_line_ends_change_nothing(name: str, tmp_path: Path) -> None:
     content = WRITTEN[name] if name.endswith((".csv", ".tsv")) else WRITTEN[name].replace(b"\n", b"\r\n")
     assert values(write(tmp_path, name, b"\xef\xbb\xbf" + content)) == ROWS
 
@@ -266,8 +266,7 @@ def test_a_folder_is_refused_with_the_files_in_it(tmp_path: Path) -> None:
         read_table(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("source", "parts"),
+@for_each(
     [
         ("owner/name", ("owner/name", None, "train")),
         ("owner/name:test", ("owner/name", None, "test")),
@@ -275,7 +274,7 @@ def test_a_folder_is_refused_with_the_files_in_it(tmp_path: Path) -> None:
         ("owner/name/config", ("owner/name", "config", "train")),
         ("squad:validation", ("squad", None, "validation")),
         ("owner/name:train[:10%]", ("owner/name", None, "train[:10%]")),
-    ],
+    ]
 )
 def test_hub_names(source: str, parts: tuple[str, str | None, str]) -> None:
     assert parse_hub_name(source) == parts

@@ -1,6 +1,7 @@
 """Counts of words, sentences and syllables, and the grade that they make."""
 
 import pytest
+from offenders import for_each
 
 from tutelage.data.text_counts import reading_grade, sentences, syllables
 
@@ -13,7 +14,7 @@ SYLLABLES = {
 }
 
 
-@pytest.mark.parametrize(("count", "words"), SYLLABLES.items())
+@for_each(SYLLABLES.items())
 def test_syllables_of_common_words(count: int, words: str) -> None:
     """The numbers are those of a dictionary; the ones that the letters do not tell are known and few."""
     known_wrong = {"people": 3, "lion": 1, "area": 2}
@@ -21,8 +22,7 @@ def test_syllables_of_common_words(count: int, words: str) -> None:
         assert syllables(word) == known_wrong.get(word, count), word
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
+@for_each(
     [
         ("One. Two! Three?", 3),
         ("It costs 3.14 dollars...", 1),
@@ -33,7 +33,7 @@ def test_syllables_of_common_words(count: int, words: str) -> None:
         ("彼は「はい。」と言った。", 2),
         ('Wait... What?! (Yes.) "No!" v1.2.3', 5),
         ("." * 100_000 + "a. " + "." * 50_000 + '"' * 50_000 + "b", 2),
-    ],
+    ]
 )
 def test_sentences_end_before_white_space_or_a_paragraph(text: str, count: int) -> None:
     assert sentences(text) == count
@@ -46,7 +46,7 @@ def test_the_grade_is_that_of_the_formula() -> None:
     assert reading_grade("!?") is None
 
 
-@pytest.mark.parametrize("text", ["今天天气很好。", "Привет, мир!", "สวัสดีครับ", "हिन्दी में लिखा OK"])
+@for_each(["今天天气很好。", "Привет, мир!", "สวัสดีครับ", "हिन्दी में लिखा OK"])
 def test_text_in_another_script_has_no_grade(text: str) -> None:
     assert reading_grade(text) is None
     assert reading_grade(f"The cat sat on the mat and ran and ran and ran. {text}") is not None

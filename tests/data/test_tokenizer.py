@@ -4,6 +4,7 @@ import random
 
 import pytest
 import tiny
+from offenders import for_each
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
@@ -67,7 +68,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@for_each(TEXTS)
 def test_the_bytes_of_tokens_are_those_of_the_text(text):
     tokenizer = tiny.tokenizer()
     assert b"".join(token_bytes(token, tokenizer) for token in encode_text(text, tokenizer)) == text.encode()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from call_templates import BARE, ELEMENTS, END, HEAD, LISTED, NAMED, SCHEMA, TAGGED, TURN, WITHOUT_THOUGHTS
+from offenders import for_each
 from test_chat_tokens import MISTRAL, byte_level
 
 from tutelage.base.errors import TutelageError
@@ -46,8 +47,7 @@ def test_what_a_template_writes_of_a_call_is_read_as_that_call(template: str, fo
     assert (plain.message, plain.problem) == (Message("assistant", "Six miles."), "")
 
 
-@pytest.mark.parametrize(
-    ("read", "text"),
+@for_each(
     [
         (tagged_calls, "<tool_call>{oops}</tool_call>"),
         (tagged_calls, '<tool_call>{"name": "f", "arguments": {}}'),
@@ -60,7 +60,7 @@ def test_what_a_template_writes_of_a_call_is_read_as_that_call(template: str, fo
         (element_calls, "<tool_call><function=f>what</function></tool_call>"),
         (element_calls, "<tool_call><function=f></function></tool_call> and then"),
         (element_calls, '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
-    ],
+    ]
 )
 def test_a_call_that_cannot_be_read_stays_in_the_text_and_is_described(read, text: str) -> None:
     turn = turn_of(f"{text}", read)
@@ -86,7 +86,7 @@ def test_a_json_answer_without_a_name_is_no_call() -> None:
     assert bare_calls('{"answer": 6}') == ('{"answer": 6}', ())
 
 
-@pytest.mark.parametrize("template", [f"{TURN}{END}", f"{HEAD}{TURN}{END}", TAGGED.replace("tool_call>", "call>")])
+@for_each([f"{TURN}{END}", f"{HEAD}{TURN}{END}", TAGGED.replace("tool_call>", "call>")])
 def test_a_template_that_hides_tools_or_calls_or_writes_them_otherwise_is_refused(template: str) -> None:
     with pytest.raises(TutelageError, match="chat template"):
         call_form(byte_level(template))

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_traces
@@ -22,15 +23,14 @@ def test_a_step_is_a_message_of_the_assistant_with_what_comes_back() -> None:
     assert split_trace(prompt) == (prompt, ())
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
+@for_each(
     [
         ("one\n\ntwo\n \n\t\nthree", ("one", "two", "three")),
         ("\n\none\nstill one\n\n", ("one\nstill one",)),
         ("    code\n\nmore", ("    code", "more")),
         ("one\r\n\r\ntwo", ("one\r", "two")),
         ("\n \n", ()),
-    ],
+    ]
 )
 def test_blank_lines_separate_the_steps_of_a_text(text: str, parts: tuple[str, ...]) -> None:
     assert split_text(text) == parts

@@ -7,7 +7,6 @@ import runpy
 import unicodedata
 from pathlib import Path
 
-import pytest
 from markdown_it import MarkdownIt
 from offenders import for_each
 
@@ -44,8 +43,7 @@ def test_no_index_of_a_formula_is_left_as_plain_text(formula: str) -> None:
     assert not set(re.findall(r"\w+", re.sub(r"<[^>]*>", " ", shown))) & SITE["LETTERS"].keys()
 
 
-@pytest.mark.parametrize(
-    ("plain", "shown"),
+@for_each(
     [
         ("s_t+1", "<i>s</i><sub><i>t</i>+1</sub>"),
         ("s_t + 1", "<i>s</i><sub><i>t</i></sub> + 1"),
@@ -57,7 +55,7 @@ def test_no_index_of_a_formula_is_left_as_plain_text(formula: str) -> None:
         ("reward-to-go of a2c_n_step", "reward-to-go of a2c_n_step"),
         ("1 - 3e-4", "1 − 3e-4"),
         ("x < y", "<i>x</i> &lt; <i>y</i>"),
-    ],
+    ]
 )
 def test_what_is_a_variable_an_index_a_sign_or_a_word(plain: str, shown: str) -> None:
     assert SITE["line_of"](plain) == shown

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import architectures
 import pytest
 import torch
+from offenders import for_each
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from tutelage.base import config
@@ -24,8 +25,8 @@ def layers_with_adapter(model):
     return {name.split(".lora_")[0].rpartition(".")[2] for name, _ in model.named_parameters() if "lora_" in name}
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "opt", "mamba", "llama4_text", "deepseek_v4", *EXPERTS])
-def test_every_matrix_has_an_adapter_or_is_named(caplog, kind):
+@for_each(["llama", "gpt2", "opt", "mamba", "llama4_text", "deepseek_v4", *EXPERTS])
+def test_every_matrix_has_an_adapter_or_is_named(kind, caplog):
     """Beside embeddings and head. The share of the weights that stay is that of the named matrices."""
     model = adapted(kind)
     whole = model.get_base_model()
@@ -53,14 +54,14 @@ def test_experts_that_stay_are_named(caplog):
 PAST = [("mamba", "dt_proj"), ("mamba", "out_proj"), ("llama4_text", "router"), ("longcat_flash", "classifier")]
 
 
-@pytest.mark.parametrize(("kind", "layer"), PAST)
+@for_each(PAST)
 def test_layers_whose_weight_is_read_past_an_adapter_have_none(kind, layer):
     model = adapted(kind)
     assert any(name.endswith(layer) for name, _ in model.named_modules())
     assert layer not in layers_with_adapter(model)
 
 
-@pytest.mark.parametrize("kind", ["mamba", "falcon_mamba", "jamba", "bamba", "llama4_text", "phimoe", "longcat_flash"])
+@for_each(["mamba", "falcon_mamba", "jamba", "bamba", "llama4_text", "phimoe", "longcat_flash"])
 def test_every_adapter_has_a_gradient(kind):
     """An adapter beside a weight that the layer reads itself would be trained in vain."""
     model = adapted(kind)

@@ -10,6 +10,7 @@ import pytest
 import tiny
 import torch
 from gguf import GGMLQuantizationType as Kind
+from offenders import for_each
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tutelage.base import config
@@ -117,8 +118,8 @@ def test_a_file_of_float32_is_the_model_it_was_made_from(folder, tmp_path) -> No
     torch.testing.assert_close(logits(str(file)), logits(folder), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_1, Kind.Q8_0, Kind.F16])
-def test_a_quantised_file_has_the_values_of_its_blocks(folder, tmp_path, kind) -> None:
+@for_each([Kind.Q4_1, Kind.Q8_0, Kind.F16])
+def test_a_quantised_file_has_the_values_of_its_blocks(kind, folder, tmp_path) -> None:
     file = write_gguf(folder, tmp_path / "tiny.gguf", kind=kind)
     loaded = load_backbone(config.Model(str(file), device="cpu")).model.state_dict()
     original = AutoModelForCausalLM.from_pretrained(folder)

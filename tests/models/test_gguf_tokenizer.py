@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import tiny
 from gguf import GGUFReader, GGUFWriter, TokenType
+from offenders import for_each
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -51,7 +52,7 @@ def test_single_digits_leave_the_blanks_before_them_together() -> None:
     assert split_as("gpt-2", original)(TEXT).input_ids != original(TEXT).input_ids
 
 
-@pytest.mark.parametrize(("name", "same"), sorted(SPLITS.items()))
+@for_each(sorted(SPLITS.items()))
 def test_a_name_is_read_as_it_is_written(name: str, same: str) -> None:
     made = split_as(name, tokenizer(DIGITS))
     assert split_name(json.loads(made.backend_tokenizer.to_str())["pre_tokenizer"]) == same

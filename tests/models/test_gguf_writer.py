@@ -12,6 +12,7 @@ import tiny
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFReader
+from offenders import for_each
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Config
 
 from tutelage.base.errors import TutelageError
@@ -87,8 +88,8 @@ def assert_same_tokenizer(ours, theirs) -> None:
     assert (ours.eos_token, ours.pad_token) == (theirs.eos_token, theirs.pad_token)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_file_of_float32_is_the_model_that_it_was_written_from(made, case, tmp_path) -> None:
+@for_each(CASES)
+def test_a_file_of_float32_is_the_model_that_it_was_written_from(case, made, tmp_path) -> None:
     folder = made(case)
     again = model_folder(str(written(folder, tmp_path / "tiny.gguf")))
     source, back = (AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (folder, again))
@@ -122,7 +123,7 @@ def test_the_reader_of_transformers_finds_the_same_model(made, family, tmp_path)
     assert_same_tokenizer(AutoTokenizer.from_pretrained(**source), tokenizer)
 
 
-@pytest.mark.parametrize(("kind", "raw"), [("f16", Kind.F16), ("bf16", Kind.BF16), ("q8_0", Kind.Q8_0)])
+@for_each([("f16", Kind.F16), ("bf16", Kind.BF16), ("q8_0", Kind.Q8_0)])
 def test_matrices_have_the_kind_that_was_asked_for_and_norms_are_whole(kind, raw, tmp_path) -> None:
     wide = {"hidden_size": 32, "head_dim": 8, "intermediate_size": 48}
     folder = tiny.save("llama", tmp_path / "llama", **wide)

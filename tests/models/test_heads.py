@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 import tiny
 import torch
+from offenders import for_each
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from tiers import every_value
@@ -119,9 +120,9 @@ def test_transformers_and_tutelage_read_the_same_scores_from_a_folder(tiny_model
         same(by_transformers(again, rows, pad), expected)
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
 @torch.no_grad()
-def test_padding_and_other_rows_change_no_score(tiny_model, family):
+@for_each(tiny.EVERY)
+def test_padding_and_other_rows_change_no_score(family, tiny_model):
     model = new(tiny_model(family))
     rows, batch = words(model.tokenizer)
     alone = torch.cat([model.scores(collate([row], 0, CPU)) for row in rows])
@@ -292,8 +293,8 @@ def test_bfloat16_scores_are_close(tiny_model, tmp_path):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("saving", "loading"), [("bf16", "float32"), ("float32", "bf16"), ("bf16", "bf16")])
-def test_a_model_is_known_again_in_another_precision(tiny_model, tmp_path, monkeypatch, saving, loading):
+@for_each([("bf16", "float32"), ("float32", "bf16"), ("bf16", "bf16")])
+def test_a_model_is_known_again_in_another_precision(saving, loading, tiny_model, tmp_path, monkeypatch):
     """Scores of a model that was saved in bfloat16 differ by percents from those in float32."""
     model, off = new(tiny_model("llama"), dtype=saving), {}
     fingerprint = ScalarModel.fingerprint
@@ -400,10 +401,8 @@ def test_the_fingerprint_is_that_of_the_recorded_inputs(saved):
     assert load(saved).fingerprint() == pytest.approx(told, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "head"), [("bert", "classifier"), ("deberta-v2", "classifier"), ("modernbert", "classifier")]
-)
-def test_a_classifier_with_another_head_is_refused_by_name(tmp_path, kind, head):
+@for_each([("bert", "classifier"), ("deberta-v2", "classifier"), ("modernbert", "classifier")])
+def test_a_classifier_with_another_head_is_refused_by_name(kind, head, tmp_path):
     """Encoders pool the state of their first token, and read no completion from left to right."""
     speech = tiny.tokenizer(start=True)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from offenders import for_each
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -23,8 +24,8 @@ from tutelage.models.model_files import check_adapter, check_finite, check_vocab
 from tutelage.models.policy import Policy
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
-def test_weights_have_the_permissions_that_the_umask_allows(tmp_path, umask, mode):
+@for_each([(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_weights_have_the_permissions_that_the_umask_allows(umask, mode, tmp_path):
     source = tiny.save("llama", tmp_path / "source")
     model, tokenizer = AutoModelForCausalLM.from_pretrained(source), AutoTokenizer.from_pretrained(source)
     before = os.umask(umask)

@@ -6,6 +6,7 @@ import architectures
 import pytest
 import tiny
 import torch
+from offenders import for_each
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MixtralConfig, OPTConfig, Qwen3Config
 
 from tutelage.base import config
@@ -16,7 +17,7 @@ from tutelage.models.heads import new_reward_model
 from tutelage.models.outline import outline, outline_of, outline_of_shape
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
+@for_each(tiny.EVERY)
 def test_the_outline_of_a_configuration_is_that_of_the_model(family, tmp_path):
     path = tiny.save(family, tmp_path / family)
     model = AutoModelForCausalLM.from_pretrained(path)
@@ -32,7 +33,7 @@ def test_the_outline_of_a_configuration_is_that_of_the_model(family, tmp_path):
     assert found.layers == len(layers)
 
 
-@pytest.mark.parametrize("kind", ["mamba", "rwkv", "gemma3n_text", "gemma4_text", "longcat_flash"])
+@for_each(["mamba", "rwkv", "gemma3n_text", "gemma4_text", "longcat_flash"])
 def test_sizes_that_a_configuration_lacks_or_states_by_layer(kind):
     """No attention heads, sizes that differ by layer, layers of other numbers than the configuration's."""
     with torch.device("meta"):
@@ -44,7 +45,7 @@ def test_sizes_that_a_configuration_lacks_or_states_by_layer(kind):
     assert found.largest_layer < found.parameters
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
+@for_each(tiny.EVERY)
 def test_an_adapter_has_the_weights_that_peft_makes(family, tiny_model):
     path = tiny_model(family)
     with_adapter = load_backbone(config.Model(path), config.Lora(rank=3)).model
@@ -53,7 +54,7 @@ def test_an_adapter_has_the_weights_that_peft_makes(family, tiny_model):
     assert outline_of(with_adapter) == outline(path)
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
+@for_each(tiny.EVERY)
 def test_a_scalar_model_is_its_base_without_an_output_head(family, tiny_model):
     path = tiny_model(family)
     scalar, base = (outline_of(new_reward_model(config.Model(path), config.Lora(), seed=0).model), outline(path))
@@ -101,7 +102,7 @@ PUBLISHED = {
 """Weights that the hub counts in the published files."""
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each(PUBLISHED)
 def test_published_models_have_their_published_size(name, tmp_path):
     settings, count = PUBLISHED[name]
     settings.save_pretrained(tmp_path)

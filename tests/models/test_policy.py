@@ -1,10 +1,12 @@
 """A policy's log-probabilities against the plain computation: one row at a time, without padding, with all logits."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import tiny
 import torch
+from offenders import for_each
 from tiers import every_value
 from transformers import AutoModelForCausalLM, CohereConfig, GraniteConfig, PhiConfig
 
@@ -130,8 +132,8 @@ def test_scores_and_gradients_are_those_of_the_plain_computation(tiny_model, fam
     assert policy.head.weight is not None, "the memory-saving path must serve every family"
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-def test_padding_order_and_other_rows_change_nothing(tiny_model, family):
+@for_each(tiny.EVERY)
+def test_padding_order_and_other_rows_change_nothing(family, tiny_model):
     policy = load(tiny_model(family))
     rows = encoded_rows()
     batch = collate(rows, PAD, CPU)
@@ -166,7 +168,7 @@ def test_padding_order_and_other_rows_change_nothing(tiny_model, family):
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("budget", [1, 7, 16, 30, 1000])
+@for_each([1, 7, 16, 30, 1000])
 def test_micro_batches_hold_every_row_once_and_stay_within_the_budget(budget):
     lengths = torch.tensor([8, 2, 21, 9, 3, 14, 10, 1])
     parts = list(by_tokens(lengths, budget))
@@ -174,8 +176,7 @@ def test_micro_batches_hold_every_row_once_and_stay_within_the_budget(budget):
     assert all(len(part) == 1 or len(part) * int(lengths[part].max()) <= budget for part in parts)
 
 
-@pytest.mark.parametrize(
-    "settings",
+@for_each(
     [
         PhiConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),  # head has a bias
         CohereConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, logit_scale=3.0),
@@ -183,7 +184,7 @@ def test_micro_batches_hold_every_row_once_and_stay_within_the_budget(budget):
             hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, logits_scaling=0.2
         ),
     ],
-    ids=lambda settings: settings.model_type,
+    lambda settings: settings.model_type,
 )
 def test_biases_and_scales_of_other_heads_are_kept(settings, monkeypatch):
     in_chunks_of(300 * 4, monkeypatch)
@@ -230,11 +231,7 @@ def test_an_architecture_that_transforms_its_logits_computes_them_itself(tiny_mo
         torch.testing.assert_close(policy.scores(batch).logp, expected.detach(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("softcap", [None, 2.0])
-@pytest.mark.parametrize("scale", [1.0, 0.3])
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-@pytest.mark.parametrize("kept", [0, 11 * 10])
+@for_each(product([False, True], [None, 2.0], [1.0, 0.3], [1.0, 0.6], [0, 11 * 10]))
 def test_the_chunked_head_has_the_gradient_of_the_plain_one(bias, softcap, scale, temperature, kept, monkeypatch):
     in_chunks_of(11 * 3, monkeypatch, kept)
     torch.manual_seed(3)
@@ -312,8 +309,8 @@ def continued_adapter(tiny_model, tmp_path, rank=2):
     return str(tmp_path / "adapter")
 
 
-@pytest.mark.parametrize("kind", ["full", "lora", "continued"])
-def test_the_reference_is_the_policy_as_it_was(tiny_model, tmp_path, kind):
+@for_each(["full", "lora", "continued"])
+def test_the_reference_is_the_policy_as_it_was(kind, tiny_model, tmp_path):
     folder = continued_adapter(tiny_model, tmp_path) if kind == "continued" else tiny_model("llama")
     policy = load(folder, 0 if kind == "full" else 2)
     batch = collate(encoded_rows(), PAD, CPU)

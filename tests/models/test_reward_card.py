@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from offenders import for_each
 from transformers import AutoTokenizer
 
 from tutelage.base import config
@@ -42,7 +43,7 @@ def written(tokenizer: Any, *turns: Message) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("template", [tiny.CHATML, tiny.CHATML + "\n", WITH_TEXT_AFTER, LLAMA_2])
+@for_each([tiny.CHATML, tiny.CHATML + "\n", WITH_TEXT_AFTER, LLAMA_2])
 def test_the_template_of_the_folder_writes_what_training_reads(template: str, tmp_path: Path) -> None:
     """And prompts, earlier turns and conversations that end with a question as before."""
     own = speaking(template)

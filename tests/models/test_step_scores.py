@@ -2,9 +2,9 @@
 
 import copy
 
-import pytest
 import torch
 from call_templates import TAGGED, WITHOUT_THOUGHTS
+from offenders import for_each
 
 from tutelage.core.rows import EncodedRow, collate, read_at
 from tutelage.data.chat_tokens import encode
@@ -28,8 +28,8 @@ def tokenizer_of(folder, template=None):
     return tokenizer
 
 
-@pytest.mark.parametrize("family", ["qwen3", "llama", "gpt2"])
-def test_a_step_of_text_ends_with_its_separator_whether_another_follows_or_not(tiny_model, family):
+@for_each(["qwen3", "llama", "gpt2"])
+def test_a_step_of_text_ends_with_its_separator_whether_another_follows_or_not(family, tiny_model):
     tokenizer = tokenizer_of(tiny_model(family))
     texts = ["First a.", "Then <|im_end|> b.", "Last c."]
     whole = encode_steps(ASKED, texts, "\n\n", tokenizer)

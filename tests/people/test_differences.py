@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.people import differences
 from tutelage.people.differences import TextPiece, word_differences
@@ -20,8 +21,7 @@ def test_the_pieces_are_both_texts(before: str, after: str) -> None:
     assert [piece.change for piece in word_differences(before, before)] == ["same"] * bool(before)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "pieces"),
+@for_each(
     [
         (
             "the largest fish of all",
@@ -30,7 +30,7 @@ def test_the_pieces_are_both_texts(before: str, after: str) -> None:
         ),
         ("", "new", [("added", "new")]),
         ("a b", "a x b", [("same", "a"), ("added", " x"), ("same", " b")]),
-    ],
+    ]
 )
 def test_what_changed_is_told(before: str, after: str, pieces: list[tuple[str, str]]) -> None:
     assert list(word_differences(before, after)) == [TextPiece(*each) for each in pieces]  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 import tutelage
 from tutelage.base.errors import TutelageError
@@ -34,7 +35,7 @@ def other_files(kind: Kind) -> Iterator[Path]:
             yield path
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@for_each(KINDS.values(), KINDS)
 def test_a_kind_is_one_python_file_one_template_part_and_one_script(kind: Kind) -> None:
     assert {path for path in own_files(kind) if not path.is_file()} == set()
     begins = (STATIC / "kinds" / f"{kind.name}.js").read_text(encoding="utf-8")
@@ -45,9 +46,7 @@ COMMON = (DEFAULT.name, "steps")
 """Names that are common words, so that comparisons with them are looked for instead."""
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS.values() if kind.name not in COMMON], ids=lambda kind: kind.name
-)
+@for_each([kind for kind in KINDS.values() if kind.name not in COMMON], lambda kind: kind.name)
 def test_nothing_else_knows_a_kind_by_its_name(kind: Kind) -> None:
     word = re.compile(rf"(?<![a-z]){kind.name}(?![a-z])", re.IGNORECASE)
     texts = {path: path.read_text(encoding="utf-8") for path in other_files(kind)}
@@ -62,7 +61,7 @@ def test_no_file_compares_a_kind_with_a_name() -> None:
     assert [path.name for path in paths if ASKS.search(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("line", ['if study.kind.name == "pair":', "{% if kind in ('ranking',) %}", 'kind != "pair"'])
+@for_each(['if study.kind.name == "pair":', "{% if kind in ('ranking',) %}", 'kind != "pair"'])
 def test_a_planted_comparison_is_found(line: str) -> None:
     assert ASKS.search(line)
 

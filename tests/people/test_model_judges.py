@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from offenders import for_each
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
@@ -91,14 +92,13 @@ def test_rankings_are_not_for_judges(lite: Store) -> None:
         judge_study(lite, study.id, "judge", honest)
 
 
-@pytest.mark.parametrize(
-    ("scores", "expected"),
+@for_each(
     [
         ((1.0, 0.0), Opinion("first", 2)),
         ((0.0, 0.5), Opinion("second", 1)),
         ((0.0, 9.0), Opinion("second", 3)),
         ((0.1, 0.0), Opinion("tie", 0)),
-    ],
+    ]
 )
 def test_a_reward_model_prefers_by_score(scores: tuple[float, float], expected: Opinion) -> None:
     judge = ScoreJudge(lambda prompts, completions: list(scores), tie=0.1, step=0.5)

@@ -8,6 +8,7 @@ from email.message import EmailMessage
 from typing import Any, ClassVar
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import (
@@ -185,15 +186,14 @@ def test_mail_is_sent_over_tls_and_a_subject_is_one_line(lite: Store, monkeypatc
     assert FakeServer.log[4:] == [("mail.example.org", 587)]
 
 
-@pytest.mark.parametrize(
-    ("make", "complaint"),
+@for_each(
     [
         (lambda: WebhookChannel("hooks.example.org"), "URL"),
         (lambda: MailChannel("boss", MailServer("smtp://x")), "e-mail"),
         (lambda: MailChannel("a@b\nBcc: c@d", MailServer("smtp://x")), "e-mail"),
         (lambda: MailServer("mail.example.org"), "mail.example.org"),
         (lambda: MailServer("smtp://me:secret@x"), "TUTELAGE_SMTP_PASSWORD"),
-    ],
+    ]
 )
 def test_channels_that_make_no_sense_are_refused(make: Any, complaint: str) -> None:
     with pytest.raises(TutelageError, match=complaint):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.recruitment import (
@@ -24,7 +25,7 @@ def read(platform: Platform, **values: str) -> Visitor:
     return platform.visitor(lambda name: values.get(name, ""))
 
 
-@pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS)
+@for_each(PLATFORMS.values(), PLATFORMS)
 def test_what_is_not_an_identifier_is_refused_by_name(platform: Platform) -> None:
     good = dict.fromkeys(platform.parameters, "5f3a-b_C")
     assert read(platform, **good).worker == "5f3a-b_C"
@@ -54,8 +55,7 @@ def test_the_way_back() -> None:
     assert SONA.way_back("", url, "1234", screened=True) == ""
 
 
-@pytest.mark.parametrize(
-    ("wrong", "field"),
+@for_each(
     [
         ({"platform": "elsewhere"}, "platform"),
         ({"platform": "prolific", "code": "A"}, "screened_code"),
@@ -68,7 +68,7 @@ def test_the_way_back() -> None:
         ({"platform": "mturk", "answers": 0}, "answers"),
         ({"platform": "mturk", "places": 0}, "places"),
         ({"platform": "mturk", "pay": float("nan")}, "pay"),
-    ],
+    ]
 )
 def test_settings_that_cannot_work_are_refused_by_their_name(wrong: dict[str, object], field: str) -> None:
     with pytest.raises(FieldError) as refused:

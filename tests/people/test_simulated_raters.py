@@ -8,6 +8,7 @@ from math import exp
 from random import Random
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.worlds import gold
@@ -181,7 +182,7 @@ def test_tired_raters_are_noisier() -> None:
     assert tired == pytest.approx(replace(FAIR, tau=2 * TAU).probabilities(2.0, 0.0, 40, 40)[0])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each(range(5))
 def test_a_panel_is_mixed_and_the_same_for_its_seed(seed: int) -> None:
     raters = panel(seed, 7)
     assert raters == panel(seed, 7)

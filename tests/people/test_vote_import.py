@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Preference, RatedSteps, user
@@ -340,7 +341,7 @@ def test_pairs_without_votes_are_told_what_to_do(lite: Store, folder: Path) -> N
         import_votes(lite, study.id, table(folder, text), NAMED)
 
 
-@pytest.mark.parametrize("word", ["", "c", "left", "A better"])
+@for_each(["", "c", "left", "A better"])
 def test_a_meaning_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(TutelageError, match="is no meaning of a choice; it is one of a, b, tie"):
         meaning_of(word)

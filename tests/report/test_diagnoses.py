@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import pytest
+from offenders import for_each
 
 from tutelage.report import diagnoses
 from tutelage.report.folders import RunContent
@@ -34,7 +34,7 @@ def humped(t: float) -> float:
     return 1.5 - 6 * (t - 0.4) ** 2
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.05, 0.3])
+@for_each([0.0, 0.05, 0.3])
 def test_healthy_noise_raises_no_alarm(noise: float) -> None:
     alarms = 0
     for seed in range(200):
@@ -46,7 +46,7 @@ def test_healthy_noise_raises_no_alarm(noise: float) -> None:
     assert alarms <= 2
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
+@for_each([0.0, 0.1, 0.3])
 def test_gold_that_falls_under_a_rising_score_is_found_at_its_peak(noise: float) -> None:
     for seed in range(50):
         hacked = run(gold__mean=noisy(humped, noise, seed), score__mean=noisy(lambda t: 3 * t, noise, seed + 1000))
@@ -79,7 +79,7 @@ def test_a_policy_that_hardly_moves_is_found_and_told_a_rate() -> None:
     assert not diagnoses.distance(moving(0.0, step__share=[1.0] * 15)), "by a natural step"
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(10.0, 0.0), (0.01, -5.0), (1.0, 1000.0)])
+@for_each([(10.0, 0.0), (0.01, -5.0), (1.0, 1000.0)])
 def test_units_do_not_matter(scale: float, shift: float) -> None:
     for curve in (humped, saturating):
         gold = noisy(curve, 0.1, 3)
@@ -97,8 +97,7 @@ def test_overfitting_is_found_at_the_lowest_held_out_loss() -> None:
     assert not diagnoses.overfitting(run(held_out__loss=[0.55, 0.6]))
 
 
-@pytest.mark.parametrize(
-    ("look", "metric", "bad", "good"),
+@for_each(
     [
         (diagnoses.collapse, "entropy", lambda t: 2 * math.exp(-5 * t), lambda t: 2 - t),
         (diagnoses.drifting_length, "length__mean", lambda t: 40 + 60 * t, lambda t: 40 + 15 * t),
@@ -108,7 +107,7 @@ def test_overfitting_is_found_at_the_lowest_held_out_loss() -> None:
         (diagnoses.blind_critic, "value__explained_variance", lambda t: -0.2, lambda t: t - 0.3),
         (diagnoses.diverging_values, "value__loss", lambda t: 0.2 + 4 * t * t, lambda t: 0.2 + 0.3 * t),
         (diagnoses.dead_groups, "groups__dead", lambda t: t, lambda t: 0.4),
-    ],
+    ]
 )
 def test_each_bad_sign_is_seen_and_only_then(
     look: Callable[[RunContent], str], metric: str, bad: Callable[[float], float], good: Callable[[float], float]

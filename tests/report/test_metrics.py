@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from offenders import for_each
 from simple_goal import low_tokens
 from tiny_training import EpisodeWorld, World, letters, policy_of, recipe_of, some_rows
 
@@ -110,15 +111,14 @@ def test_panels_draw_metrics_of_the_table():
     assert [name for name in drawn if metric_of(name) is None] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "entry"),
+@for_each(
     [
         ("score/politeness/dead", f"score/{PART}/dead"),
         ("score/mean", "score/mean"),
         ("tools/search/failed", f"tools/{PART}/failed"),
         ("gold/mean", f"{PART}/mean"),
         ("kl/reference", "kl/reference"),
-    ],
+    ]
 )
 def test_names_with_parts_belong_to_one_entry(name, entry):
     assert metric_of(name) is METRICS[entry]

@@ -4,11 +4,13 @@ import json
 import math
 import shutil
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
@@ -155,9 +157,8 @@ def test_an_interrupted_round_says_where_it_stands(unfinished: Path) -> None:
 DAMAGES = {"empty": b"", "broken": b'{"step": 1,\n{"st', "list": b"[1, 2]\n"}
 
 
-@pytest.mark.parametrize("damage", ["gone", *DAMAGES])
-@pytest.mark.parametrize("place", [*(f"{kind}/*" for kind in KINDS), "summary.json"])
-def test_whatever_is_missing_is_absent(finished: Path, place: str, damage: str) -> None:
+@for_each(product(["gone", *DAMAGES], [*(f"{kind}/*" for kind in KINDS), "summary.json"]))
+def test_whatever_is_missing_is_absent(damage: str, place: str, finished: Path) -> None:
     whole = {file: file.read_bytes() for file in finished.glob(place)}
     assert whole
     try:
@@ -174,8 +175,8 @@ def test_whatever_is_missing_is_absent(finished: Path, place: str, damage: str) 
         assert "could not be read" in text
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_single_run_of_every_kind(finished: Path, tmp_path: Path, kind: str) -> None:
+@for_each(KINDS)
+def test_a_single_run_of_every_kind(kind: str, finished: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(finished / kind, tmp_path / "anywhere")
     told = read(folder)
     assert told.alone
@@ -235,16 +236,15 @@ def test_metrics_nobody_foresaw_are_shown(tmp_path: Path) -> None:
     assert "loss was not a finite number at step 1" in text
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
+@for_each(
     [
         ("{", "JSON"),
         ("[]", "needs a name"),
         ('{"stages": 3}', "needs a name"),
         ('{"stages": [{"kind": "sft"}]}', "needs a name"),
-    ],
+    ]
 )
-def test_a_round_of_another_form_is_refused(tmp_path: Path, content: str, told: str) -> None:
+def test_a_round_of_another_form_is_refused(content: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "round.json").write_text(content)
     with pytest.raises(TutelageError, match=told) as caught:
         write_report(tmp_path)

@@ -6,9 +6,11 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.concurrency import Calls
 from tutelage.base.errors import TutelageError
@@ -41,8 +43,7 @@ class Callables:
         return whole(completions)
 
 
-@pytest.mark.parametrize(
-    "function",
+@for_each(
     [
         whole,
         lambda completions, scale=2.0: whole(completions),
@@ -50,14 +51,13 @@ class Callables:
         Callables(),
         Callables.static,
         functools.partial(lambda scale, completions: whole(completions), 2.0),
-    ],
+    ]
 )
 def test_a_function_of_one_argument_gets_the_completions(function: Callable[..., object]) -> None:
     assert FunctionReward(function, "f")(TWO).tolist() == [4.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    "function",
+@for_each(
     [
         texts,
         lambda a, b: texts(a, b),
@@ -66,7 +66,7 @@ def test_a_function_of_one_argument_gets_the_completions(function: Callable[...,
         Callables().method,
         functools.partial(lambda scale, a, b: texts(a, b), 2.0),
         functools.lru_cache(texts).__wrapped__,
-    ],
+    ]
 )
 def test_a_function_of_two_arguments_gets_the_last_messages_and_the_answers(function: Callable[..., object]) -> None:
     """Lists of texts, as functions written for (prompts, answers) were always called."""
@@ -84,15 +84,14 @@ def test_what_a_function_of_completions_sees() -> None:
     assert (seen[0].messages, seen[0].answer, seen[0].data) == (TALK, "So.", {"level": 3})
 
 
-@pytest.mark.parametrize(
-    ("function", "told"),
+@for_each(
     [
         (list, "asks for nothing; it must take"),
         (lambda *completions: [], "asks for nothing; it must take"),
         (lambda a, b, c: [], "asks for a, b, c; it must take"),
         (lambda completions, *, scale: [], "asks for completions, scale; it must take"),
         (lambda prompts=None, answers=None: [], "asks for nothing"),
-    ],
+    ]
 )
 def test_any_other_signature_is_refused_before_it_is_called(function: Callable[..., object], told: str) -> None:
     with pytest.raises(TutelageError, match=f"The reward function f {told}"):
@@ -169,8 +168,12 @@ class Later:
         return [None if answer == "3" else float(answer) for answer in answers]
 
 
-@pytest.mark.parametrize("function", [numbers, numbers_later, Later(), functools.partial(numbers_later)])
-@pytest.mark.parametrize("calls", [Calls(), Calls(1), Calls(4, timeout=20, retries=1), Calls(100)])
+@for_each(
+    product(
+        [numbers, numbers_later, Later(), functools.partial(numbers_later)],
+        [Calls(), Calls(1), Calls(4, timeout=20, retries=1), Calls(100)],
+    )
+)
 def test_the_scores_depend_neither_on_async_nor_on_the_workers(function: Callable[..., object], calls: Calls) -> None:
     scores = FunctionReward(function, "f", calls)(MANY)
     assert scores.nan_to_num(-1).tolist() == [0.0, 1.0, 2.0, -1.0, 4.0, 5.0]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 from served import choices, serving
 
 from tutelage.base import config
@@ -44,13 +45,13 @@ def points(played: list[PairResult], player: int) -> float:
     return sum(won) + sum(1 - match.score for match in played if match.second == player)
 
 
-@pytest.mark.parametrize("players", range(1, 7))
+@for_each(range(1, 7))
 def test_in_a_round_robin_everybody_meets_everybody_once(players: int) -> None:
     met = [(match.first, match.second) for match in played_by_strength(round_robin, tuple(range(players)))]
     assert met == list(combinations(range(players), 2))
 
 
-@pytest.mark.parametrize("players", range(1, 17))
+@for_each(range(1, 17))
 def test_a_swiss_tournament_is_short_and_repeats_no_match(players: int) -> None:
     played = played_by_strength(swiss, tuple((7 * i) % players for i in range(players)))
     assert len({frozenset((match.first, match.second)) for match in played}) == len(played)
@@ -238,8 +239,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
     assert reward.template == "{guidelines}|{conversation}|{response}"
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
+@for_each(
     [
         (LEAST.replace("Kind and short.", " "), r"judge.toml: The rubric is empty"),
         (LEAST.replace('rubric = "Kind and short."\n', ""), "The rubric is empty"),
@@ -252,9 +252,9 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         (LEAST + "temprature = 1\n", "did you mean 'temperature'"),
         (LEAST.replace("http://", ""), "is not an endpoint"),
         ("rubric =", "is not valid TOML"),
-    ],
+    ]
 )
-def test_files_that_describe_no_judge(tmp_path: Path, text: str, told: str) -> None:
+def test_files_that_describe_no_judge(text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(TutelageError, match=told):
         judge_named(write(tmp_path, text))
 

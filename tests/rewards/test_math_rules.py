@@ -44,8 +44,7 @@ def test_a_row_with_a_formula_beyond_the_limits_is_refused_by_name(monkeypatch: 
         MathMatch()([completion("7", answer="$9^{9^{9^{9}}}$")])
 
 
-@pytest.mark.parametrize(
-    ("answer", "wanted", "score"),
+@for_each(
     [
         ("First 3, then 7.", 7, 1.0),
         ("First 7, then 3.", 7, 0.0),
@@ -55,7 +54,7 @@ def test_a_row_with_a_formula_beyond_the_limits_is_refused_by_name(monkeypatch: 
         ("0.33", "1/3", 0.0),
         ("no idea", 7, 0.0),
         ("It is 72", "She sold 48 + 24 = 72 clips.\n#### 72", 1.0),
-    ],
+    ]
 )
 def test_numbers_are_compared_as_numbers(answer: str, wanted: object, score: float) -> None:
     assert NumberMatch()([completion(answer, answer=wanted)]) == [score]
@@ -135,8 +134,7 @@ def test_a_column_with_a_number_that_cannot_be_read_is_refused() -> None:
         NumberMatch()([completion("10", answer="2^10")])
 
 
-@pytest.mark.parametrize(
-    ("answer", "wanted", "score"),
+@for_each(
     [
         (r"So it is $\boxed{\frac{1}{2}}$.", "0.5", 1.0),
         (r"$2\sqrt{2}$", r"\sqrt{8}", 1.0),
@@ -144,14 +142,13 @@ def test_a_column_with_a_number_that_cannot_be_read_is_refused() -> None:
         ("The answer is 41.", "42", 0.0),
         (r"\(\{1, 2\}\)", r"\{2, 1\}", 1.0),
         ("", "42", 0.0),
-    ],
+    ]
 )
 def test_formulas_are_compared_by_what_they_mean(answer: str, wanted: str, score: float) -> None:
     assert MathMatch()([completion(answer, answer=wanted)]) == [score]
 
 
-@pytest.mark.parametrize(
-    ("answer", "wanted", "score"),
+@for_each(
     [
         ("100000", "1e5", 1.0),
         ("1", "1e5", 0.0),
@@ -171,7 +168,7 @@ def test_formulas_are_compared_by_what_they_mean(answer: str, wanted: str, score
         ("5", "5 km", 1.0),
         ("{1, 2}", "1,2", 1.0),
         ("$1024$", "2^10", 1.0),
-    ],
+    ]
 )
 def test_a_numeral_is_read_wholly_or_not_at_all(answer: str, wanted: str, score: float) -> None:
     assert MathMatch()([completion(answer, answer=wanted)]) == [score]

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow
@@ -33,21 +34,14 @@ def test_tokens_that_are_not_known_are_not_counted() -> None:
         LengthLimit(2, "tokens")([completion("abc")])
 
 
-@pytest.mark.parametrize(
-    ("answer", "score"),
-    [
-        ("<think>a\nb</think>So.", 1.0),
-        ("\n<think></think>So.\n", 1.0),
-        ("Well: <think>a</think>So.", 0.0),
-        ("So.", 0.0),
-    ],
+@for_each(
+    [("<think>a\nb</think>So.", 1.0), ("\n<think></think>So.\n", 1.0), ("Well: <think>a</think>So.", 0.0), ("So.", 0.0)]
 )
 def test_a_format_is_that_of_the_whole_answer(answer: str, score: float) -> None:
     assert PatternMatch(r"<think>.*</think>.+")([completion(answer)]) == [score]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "answer", "solution", "score"),
+@for_each(
     [
         ("", "forty  two\n", "forty two", 1.0),
         ("", "forty two.", "forty two", 0.0),
@@ -57,14 +51,13 @@ def test_a_format_is_that_of_the_whole_answer(answer: str, score: float) -> None
         (r"####\s*(\S+)", "42", "42", 0.0),
         (r"\d+", "It is 42.", "42", 1.0),
         (r"a(b)?", "a", "", 1.0),
-    ],
+    ]
 )
 def test_the_last_match_is_compared_with_the_column(pattern: str, answer: str, solution: object, score: float) -> None:
     assert ExactMatch("solution", pattern)([completion(answer, solution=solution)]) == [score]
 
 
-@pytest.mark.parametrize(
-    ("answer", "solution", "score"),
+@for_each(
     [
         ("Paris", ["paris", "Paris"], 1.0),
         ("Rome", ["paris", "Paris"], 0.0),
@@ -81,26 +74,26 @@ def test_the_last_match_is_compared_with_the_column(pattern: str, answer: str, s
         ("WikipediaEntity", {"value": "Rome", "type": "WikipediaEntity"}, 0.0),
         ("in May", {"text": ["May", "in May"], "answer_start": [3, 0]}, 1.0),
         ("Cafe\u0301", "Caf\u00e9", 1.0),
-    ],
+    ]
 )
 def test_any_of_several_values_counts_and_values_need_not_be_text(answer: str, solution: object, score: float) -> None:
     assert ExactMatch("solution")([completion(answer, solution=solution)]) == [score]
 
 
-@pytest.mark.parametrize("solution", [[], ["42", None], {}, {"answer": "42"}, {"aliases": [{"x": 1}]}])
+@for_each([[], ["42", None], {}, {"answer": "42"}, {"aliases": [{"x": 1}]}])
 def test_a_column_of_another_form_is_refused(solution: object) -> None:
     with pytest.raises(TutelageError, match=r"row of prompt p .*'solution'"):
         ExactMatch("solution")([completion("42", solution=solution)])
 
 
-@pytest.mark.parametrize("data", [{}, {"reference": "42"}, {"solution": None}])
+@for_each([{}, {"reference": "42"}, {"solution": None}])
 def test_a_row_without_the_column_is_named(data: dict[str, object]) -> None:
     with pytest.raises(TutelageError, match=r"The row of prompt p has no value in the column 'solution'"):
         ExactMatch("solution")([completion("42", **data)])
 
 
-@pytest.mark.parametrize("rule", [lambda: PatternMatch("("), lambda: ExactMatch("x", "("), lambda: LengthLimit(0)])
-def test_rules_that_are_none(rule) -> None:  # type: ignore[no-untyped-def]
+@for_each([lambda: PatternMatch("("), lambda: ExactMatch("x", "("), lambda: LengthLimit(0)])
+def test_rules_that_are_none(rule) -> None:
     with pytest.raises(TutelageError, match=r"is not a regular expression|leaves no room"):
         rule()
 
@@ -108,8 +101,7 @@ def test_rules_that_are_none(rule) -> None:  # type: ignore[no-untyped-def]
 SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 
 
-@pytest.mark.parametrize(
-    ("tags", "answer", "score"),
+@for_each(
     [
         (("think",), "<think>a\nb</think>So.", 1.0),
         (("think",), "\n<think></think>\nSo.\n", 1.0),
@@ -122,7 +114,7 @@ SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type"
         (("think", "answer"), "<answer>b</answer><think>a</think>", 0.0),
         (("think", "answer"), "<think>a</think><answer>b</answer> and more", 0.0),
         (("think", "answer"), "<think><answer>a</think>b</answer>", 0.0),
-    ],
+    ]
 )
 def test_sections_in_tags(tags: tuple[str, ...], answer: str, score: float) -> None:
     assert TagFormat(tags)([completion(answer)]) == [score]
@@ -134,8 +126,7 @@ def test_tags_are_words(tags: tuple[str, ...]) -> None:
         TagFormat(tags)
 
 
-@pytest.mark.parametrize(
-    ("answer", "plain", "fulfilled"),
+@for_each(
     [
         ('{"name": "Ada"}', 1.0, 1.0),
         ('```json\n{"name": "Ada"}\n```', 1.0, 1.0),
@@ -151,20 +142,17 @@ def test_tags_are_words(tags: tuple[str, ...]) -> None:
         ("```\n```", 0.0, 0.0),
         ('{"name": "x", "n": NaN}', 0.0, 0.0),
         ('{"name": "x", "n": -Infinity}', 0.0, 0.0),
-    ],
+    ]
 )
-def test_json_with_and_without_a_schema(tmp_path: Path, answer: str, plain: float, fulfilled: float) -> None:
+def test_json_with_and_without_a_schema(answer: str, plain: float, fulfilled: float, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text(json.dumps(SCHEMA))
     assert JsonFormat()([completion(answer)]) == [plain]
     assert JsonFormat(str(schema))([completion(answer)]) == [fulfilled]
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [(None, "cannot be read"), ("{", "not a JSON schema"), ('{"type": "thing"}', "not a JSON schema")],
-)
-def test_a_schema_that_is_none(tmp_path: Path, content: str | None, told: str) -> None:
+@for_each([(None, "cannot be read"), ("{", "not a JSON schema"), ('{"type": "thing"}', "not a JSON schema")])
+def test_a_schema_that_is_none(content: str | None, told: str, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     if content is not None:
         schema.write_text(content)

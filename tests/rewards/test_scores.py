@@ -42,15 +42,14 @@ def test_numbers_of_any_type(scores: object) -> None:
     assert (found.dtype, found.requires_grad) == (torch.float32, False)
 
 
-@pytest.mark.parametrize(
-    "scores",
+@for_each(
     [
         [True, False, True],
         np.array(["a", "b", "a"]) == "a",
         [np.True_, np.False_, np.True_],
         torch.tensor([True, False, True]),
     ],
-    ids=repr,
+    repr,
 )
 def test_true_counts_one_and_false_nothing(scores: object) -> None:
     assert checked(scores, THREE, "reward").tolist() == [1.0, 0.0, 1.0]

@@ -3,10 +3,12 @@
 import copy
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 from call_templates import TAGGED, WITHOUT_THOUGHTS
+from offenders import for_each
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -103,9 +105,8 @@ def completions(model, **changes):
     return Completions(PROMPTS, rollout.texts, rollout)
 
 
-@pytest.mark.parametrize("fold", FOLDS)
-@pytest.mark.parametrize("template", [TAGGED, WITHOUT_THOUGHTS])
-def test_the_score_of_an_episode_folds_the_probabilities_of_its_turns(tiny_model, fold, template):
+@for_each(product(FOLDS, [TAGGED, WITHOUT_THOUGHTS]))
+def test_the_score_of_an_episode_folds_the_probabilities_of_its_turns(fold, template, tiny_model):
     model = model_of(tiny_model("qwen3", max_position_embeddings=256), "", template)
     given = completions(model)
     expected = [
@@ -117,8 +118,8 @@ def test_the_score_of_an_episode_folds_the_probabilities_of_its_turns(tiny_model
         torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("fold", FOLDS)
-def test_a_turn_is_credited_for_what_it_changed(tiny_model, fold):
+@for_each(FOLDS)
+def test_a_turn_is_credited_for_what_it_changed(fold, tiny_model):
     """What is paid from turn k on is the score less the fold of the turns before it."""
     model = model_of(tiny_model("qwen3", max_position_embeddings=256), "", TAGGED)
     given = completions(model)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from call_templates import TAGGED
+from offenders import for_each
 from test_player import ENDS, FREE, LONG, PROMPTS, Script, called, context_tokens, far, played, tokens, twice
 
 from tutelage.base import config
@@ -107,16 +108,15 @@ def test_a_stream_has_the_text_of_a_whole_reply(policy):
     assert tokens(found, 0) == tokens(expected, 0)
 
 
-@pytest.mark.parametrize(
-    ("body", "word"),
+@for_each(
     [
         ({"n": 2}, "n is"),
         ({"stop": "x"}, "stop"),
         ({"logprobs": True}, "logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
-    ],
+    ]
 )
-def test_requests_that_a_training_cannot_answer_are_refused(policy, body, word):
+def test_requests_that_a_training_cannot_answer_are_refused(body, word, policy):
     with pytest.raises(TutelageError) as caught:
         run(policy, [doing("refused", body=body)])
     assert f'400 {{"error":{{"message":"{word}' in str(caught.value)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from call_templates import TAGGED, WITHOUT_THOUGHTS
+from offenders import for_each
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -262,8 +263,8 @@ def test_a_call_that_the_template_refuses_is_a_problem_of_the_policy(policy):
     assert environment.tools.calls["calls"] == 0
 
 
-@pytest.mark.parametrize("number", [np.float32(0.5), torch.tensor(0.5), np.int64(1), True])
-def test_rewards_are_numbers_of_any_library_and_environments_objects_too(policy, number):
+@for_each([np.float32(0.5), torch.tensor(0.5), np.int64(1), True])
+def test_rewards_are_numbers_of_any_library_and_environments_objects_too(number, policy):
     class Once:
         async def __call__(self, row, episode):
             await episode.chat()
@@ -491,11 +492,8 @@ def _exit(row, episode):
     raise SystemExit(1)
 
 
-@pytest.mark.parametrize(
-    ("play", "error"),
-    [(_bug, KeyError), (_own_timeout, TimeoutError), (_cancelled, asyncio.CancelledError), (_exit, SystemExit)],
-)
-def test_a_mistake_of_the_author_stops_the_rollout_with_its_traceback(policy, play, error):
+@for_each([(_bug, KeyError), (_own_timeout, TimeoutError), (_cancelled, asyncio.CancelledError), (_exit, SystemExit)])
+def test_a_mistake_of_the_author_stops_the_rollout_with_its_traceback(play, error, policy):
     with pytest.raises(error) as raised:
         played(policy, play)
     assert raised.traceback[-1].name == play.__name__
@@ -557,8 +555,7 @@ async def _both_at_once(row, episode):
     await asyncio.gather(episode.chat(), episode.chat())
 
 
-@pytest.mark.parametrize(
-    ("play", "word"),
+@for_each(
     [
         (_text, "'1.0'"),
         (_early_reward, "turn"),
@@ -570,9 +567,9 @@ async def _both_at_once(row, episode):
         (_nothing_new, "chat"),
         (_paid_by_turns, "order in time"),
         (_both_at_once, "one turn"),
-    ],
+    ]
 )
-def test_what_an_author_gets_wrong_is_refused(policy, play, word):
+def test_what_an_author_gets_wrong_is_refused(play, word, policy):
     sampling = replace(FREE, max_new_tokens=200)
     script = Script(policy, TAGGED, ["Yes."] * 9)
     with pytest.raises(TutelageError, match=word):

@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 from learn.tabular_policy import AtOnce
+from offenders import for_each
 
 from tutelage.base import config
 from tutelage.engines.interface import PromptTokens
@@ -40,7 +41,7 @@ def asked(generator, step):
     return generator.generate(request.prompts, request.n, request.sampling, seed=request.seed)
 
 
-@pytest.mark.parametrize("staleness", [1, 2, 4])
+@for_each([1, 2, 4])
 def test_a_rollout_is_at_most_so_many_versions_old_and_each_is_drawn_once(staleness):
     inner, total = Versioned(), 9
     generator = AheadGenerator(inner, plan, staleness=staleness, total=total, executor=AtOnce())

@@ -1,10 +1,11 @@
 """Agreement against published worked examples, brute force over pairs of votes, and closed forms."""
 
-from itertools import combinations
+from itertools import combinations, product
 from random import Random
 
 import numpy as np
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.simulated_raters import SimulatedRater
@@ -48,15 +49,14 @@ def random_votes(seed, items=40, raters=7, choices=3, chance_of_a_vote=0.5):
     return Votes.of([f"i{x}" for x in item], [f"r{x}" for x in rater], [names[k] for k in choice], names)
 
 
-@pytest.mark.parametrize(
-    ("table", "level", "published"),
+@for_each(
     [
         (KRIPPENDORFF, "nominal", 0.743),
         (KRIPPENDORFF, "ordinal", 0.815),
         (KRIPPENDORFF, "interval", 0.849),
         (WIKIPEDIA, "nominal", 0.691358),
         (WIKIPEDIA, "interval", 0.810845),
-    ],
+    ]
 )
 def test_alpha_of_the_published_examples(table, level, published):
     digits = len(str(published)) - 2
@@ -65,8 +65,7 @@ def test_alpha_of_the_published_examples(table, level, published):
     assert round(krippendorff_alpha(votes, level, values if level == "interval" else None).value, digits) == published
 
 
-@pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@for_each(product(["nominal", "ordinal", "interval"], [0, 1, 2]))
 def test_alpha_is_observed_over_expected_disagreement_by_enumeration(level, seed):
     votes = random_votes(seed)
     by_item = [list(votes.choice[votes.item == i]) for i in range(len(votes.items))]
@@ -242,7 +241,7 @@ def test_the_scale_never_falls_and_rare_strengths_stay_near_the_average():
     assert abs(scale.agreement[3] - scale.overall) < max(1 / 21, scale.agreement[2] - scale.overall + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each(range(5))
 def test_pooling_is_the_largest_of_the_smallest_means(seed):
     """The least-squares fit that never falls, in closed form (Barlow et al. 1972):
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from offenders import for_each
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -61,13 +62,13 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("agreement", "spread", "ceiling"), TABLE)
+@for_each(TABLE)
 def test_the_logit_normal_model_gives_the_research_table(agreement, spread, ceiling):
     assert logit_spread(agreement) == pytest.approx(spread, abs=0.012)
     assert ceiling_of_spread(logit_spread(agreement)) == pytest.approx(ceiling, abs=0.002)
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.5, 2.34, 10.0, 40.0])
+@for_each([0.0, 0.5, 2.34, 10.0, 40.0])
 def test_the_integrals_are_those_of_adaptive_quadrature(spread):
     def p(d):
         return 1 / (1 + np.exp(-spread * d))
@@ -78,7 +79,7 @@ def test_the_integrals_are_those_of_adaptive_quadrature(spread):
     assert ceiling_of_spread(spread) == pytest.approx(ceiling, abs=1e-5)
 
 
-@pytest.mark.parametrize("agreement", [0.5, 0.500001, 0.51, 0.63, 0.726, 0.9, 0.98])
+@for_each([0.5, 0.500001, 0.51, 0.63, 0.726, 0.9, 0.98])
 def test_the_spread_has_the_agreement_that_it_was_found_from(agreement):
     assert agreement_of_spread(logit_spread(agreement)) == pytest.approx(agreement, abs=1e-12)
 

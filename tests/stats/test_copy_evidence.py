@@ -1,9 +1,11 @@
 """The model with easy and misleading items: its likelihood by enumeration, ascent, and planted parameters."""
 
 import itertools
+from itertools import product
 
 import numpy as np
 import pytest
+from offenders import for_each
 
 from tutelage.stats.copy_evidence import PulledItems, PulledParameters, copying_links
 from tutelage.stats.copy_links import Link
@@ -99,16 +101,15 @@ def honest_raters(kind, classes, seed, raters=5):
 KINDS = ("perfect", "differing", "two experts", "easy items", "misleading items", "logits")
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_honest_raters_are_not_accused(kind, classes):
+@for_each(product([2, 3], KINDS))
+def test_honest_raters_are_not_accused(classes, kind):
     """Two studies of each kind, at a level of one in a hundred for each of them."""
     for seed in range(2):
         votes = table_copying(honest_raters(kind, classes, seed), classes)
         assert copying_links(votes, np.full(ITEMS, -1)) == ()
 
 
-@pytest.mark.parametrize("kind", ["differing", "easy items", "misleading items", "two experts"])
+@for_each(["differing", "easy items", "misleading items", "two experts"])
 def test_a_copier_is_found(kind):
     """Of seven raters the last repeats the one before in four of five votes, and else votes alone."""
     choice = honest_raters(kind, 3, seed=0, raters=7)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from offenders import for_each
 
 from tutelage.stats.copy_links import Link, fit_without_copies, likely_links, predict
 from tutelage.stats.reliability import one_coin
@@ -26,7 +27,7 @@ def with_copies(share, seed=0, items=600):
     ), truth
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
+@for_each([0.0, 0.3, 0.6, 0.9])
 def test_the_planted_share_of_copies_is_found(share):
     votes, _ = with_copies(share, items=3000)
     found = fit_without_copies(votes, np.full(3000, -1), (Link(4, 3),), fit)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from offenders import for_each
 
 from tutelage.stats.hierarchical import Deviations, Effects, Hierarchical, Spreads, fit_hierarchical
 from tutelage.stats.reliability import describe, fit, majority
@@ -52,7 +53,7 @@ def log_posterior(votes, at: Deviations, spreads: Spreads, effects: Effects):
     return total + (np.log(at.prevalence).sum() if effects.pattern else 0.0)
 
 
-@pytest.mark.parametrize("effects", ALL)
+@for_each(ALL)
 def test_the_objective_never_falls_and_ends_at_a_fixed_point(effects):
     votes, truth = draw(planted_raters(8, 3, 0.8, 0.5, 0), [0.5, 0.3, 0.2], 120, 3, seed=1)
     found = fit(model(votes, effects, np.where(np.arange(120) < 10, truth, -1)), tolerance=1e-7, rounds=3000)
@@ -117,7 +118,7 @@ def test_matrices_of_many_votes_are_recovered():
     np.testing.assert_allclose(found.prevalence, [0.3, 0.4, 0.3], atol=0.03)
 
 
-@pytest.mark.parametrize("effects", ALL[1::2])
+@for_each(ALL[1::2])
 def test_other_names_for_the_classes_change_nothing_else(effects):
     votes, _ = draw(planted_raters(6, 3, 0.8, 0.5, 10), [0.5, 0.3, 0.2], 100, 3, seed=11)
     turn = np.array([2, 0, 1])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 from scipy.stats import binomtest, ttest_1samp
 
 from tutelage.base.errors import TutelageError
@@ -19,7 +20,7 @@ def test_wilson_is_scipys(successes, trials, level):
     assert (found.low, found.high) == pytest.approx((other.low, other.high), abs=1e-12)
 
 
-@pytest.mark.parametrize(("trials", "half_width"), [(100, 0.096), (400, 0.049), (1600, 0.0245)])
+@for_each([(100, 0.096), (400, 0.049), (1600, 0.0245)])
 def test_the_width_of_an_even_win_rate(trials, half_width):
     found = wilson(trials / 2, trials)
     assert (found.high - found.low) / 2 == pytest.approx(half_width, abs=0.001)

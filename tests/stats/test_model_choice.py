@@ -4,6 +4,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from offenders import for_each
 from scipy.stats import binom
 from tiers import long_except
 
@@ -20,14 +21,13 @@ from .test_hierarchical import planted_raters
 CONFUSED = np.array([[0.85, 0.1, 0.05], [0.05, 0.55, 0.4], [0.02, 0.08, 0.9]])
 
 
-@pytest.mark.parametrize(
-    ("name", "raters", "classes"),
+@for_each(
     [
         ("coin", coins([0.75] * 60, 3), 3),
         ("coin", coins([0.9] * 20 + [0.5] * 20, 3), 3),
         ("biased", planted_raters(40, 3, 0.3, 1.0, 0), 3),
         ("hierarchical", np.array([CONFUSED] * 40), 3),
-    ],
+    ]
 )
 def test_the_model_that_the_raters_follow_is_chosen(name, raters, classes):
     votes, _ = draw(raters, [1 / classes] * classes, items=1500, votes_per_item=4, seed=2)
@@ -61,7 +61,7 @@ def test_guessed_votes_cannot_be_foretold(classes):
 HARDEST = [("differing", 1000, 20, 2), ("hard", 300, 2, 5), ("alike", 20, 100, 5), ("differing", 5, 20, 2)]
 
 
-@pytest.mark.parametrize(("kind", "raters", "each", "classes"), HARDEST)
+@for_each(HARDEST)
 def test_the_default_is_never_worse_than_the_majority_or_one_coin(kind, raters, each, classes):
     """By more than two standard errors of the difference, in accuracy and log-loss, on designs like the hardest ones of
     the grid of `python -m bench.raters`."""
@@ -171,7 +171,7 @@ def test_raters_who_are_all_right_do_not_copy():
     assert choose_model(votes).links == ()
 
 
-@pytest.mark.parametrize("name", CANDIDATES)
+@for_each(CANDIDATES)
 def test_one_vote_each_is_no_reason_to_fail(name):
     assert np.isfinite(fit_model(name, Votes.of("xyz", "rst", "aab")).posterior).all()
 
@@ -194,7 +194,7 @@ def leads(design):
         yield label_hits(posterior, truth) - label_hits(other, truth)
 
 
-@pytest.mark.parametrize("name", DOZEN)
+@for_each(DOZEN)
 def test_ordered_labels_are_never_worse_than_the_majority_or_one_coin(name):
     """Raters with private thresholds: the ordered grid of `python -m bench.raters`."""
     for lead in leads(GRID[name]):

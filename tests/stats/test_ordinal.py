@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from offenders import for_each
 
 from bench.private_thresholds import Case, compare, twin
 from bench.rater_designs import OrderedDesign
@@ -69,7 +70,7 @@ def test_beliefs_are_exact_on_a_graph_without_loops():
         assert found.log_item[item] == pytest.approx(np.log(joint.sum() / others.sum()), abs=1e-4)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 5])
+@for_each([2, 3, 5])
 def test_the_slopes_are_finite_differences(classes):
     ordinal = model(chain(max(classes, 3)) if classes > 2 else Votes.of("ab", "rs", "01"))
     theta = ordinal.start().theta + 0.05 * np.arange(3 + ordinal.classes)
@@ -90,7 +91,7 @@ def test_probabilities_sum_to_one_and_contrary_raters_read_the_scale_backwards()
     assert (difference[code == 1] == 0).all()
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, *SHAPES_OF_TWO], ids=str)
+@for_each([*SHAPES, *SHAPES_OF_TWO])
 def test_the_magnitudes_have_the_mean_one_and_the_share_that_misleads(shape):
     m = shape.magnitudes()
     assert np.abs(m).mean() == pytest.approx(1)
@@ -157,7 +158,7 @@ def test_what_raters_and_items_share_is_recovered():
     np.testing.assert_allclose(chance.sum(axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize(("ties", "votes"), [(0.0, 3), (0.0, 12), (0.1, 3), (0.1, 12)])
+@for_each([(0.0, 3), (0.0, 12), (0.1, 3), (0.1, 12)])
 def test_the_likelier_model_has_worse_labels_where_thresholds_are_narrow(ties, votes):
     """Unlimited items: the free class "equal" predicts votes better and takes the small differences."""
     found = compare(Case(ties, threshold=0.5), votes)

@@ -1,7 +1,10 @@
 """Paired comparisons against planted strengths, a general optimiser, and closed forms."""
 
+from itertools import product
+
 import numpy as np
 import pytest
+from offenders import for_each
 from scipy.optimize import minimize
 
 from tutelage.base.errors import TutelageError
@@ -38,7 +41,7 @@ def slope(found):
     return np.polyfit(PLANTED, found.strength, 1)[0]
 
 
-@pytest.mark.parametrize("nu", [0.35, 0.9, 2.0])
+@for_each([0.35, 0.9, 2.0])
 def test_davidson_recovers_the_planted_strengths_and_nu(nu):
     found = davidson(*play(PLANTED, nu, 20_000, seed=0), 6)
     np.testing.assert_allclose(found.strength, PLANTED, atol=0.09)
@@ -64,9 +67,8 @@ def test_dropping_ties_is_counted():
     assert davidson(first, second, outcome, 6).used == 500
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("ridge", [0.01, 1.0])
-def test_the_maximum_is_that_of_a_general_optimiser(ridge, weighted):
+@for_each(product([False, True], [0.01, 1.0]))
+def test_the_maximum_is_that_of_a_general_optimiser(weighted, ridge):
     first, second, outcome = play(PLANTED, 0.7, 300, seed=3)
     weight = np.random.default_rng(0).uniform(0, 2, size=300) if weighted else np.ones(300)
 
@@ -148,7 +150,7 @@ def test_unconnected_players_are_told_apart_and_not_compared():
     assert found.difference(3, 4)[0] < 0
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each(range(5))
 def test_components_are_those_of_a_graph_search(seed):
     generator = np.random.default_rng(seed)
     first, second = generator.integers(30, size=(2, 18))

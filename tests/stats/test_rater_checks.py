@@ -2,10 +2,12 @@
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import mpmath
 import numpy as np
 import pytest
+from offenders import for_each
 from scipy.stats import binom
 
 from tutelage.base.errors import TutelageError
@@ -31,7 +33,7 @@ def test_a_guessing_rater_is_flagged_within_10_golds_in_95_percent_after_about_5
     assert 4 < golds < 5
 
 
-@pytest.mark.parametrize(("accuracy", "golds", "rate"), [(0.97, 30, 0.011), (0.95, 30, 0.033), (0.85, 10, 0.24)])
+@for_each([(0.97, 30, 0.011), (0.95, 30, 0.033), (0.85, 10, 0.24)])
 def test_how_often_an_honest_rater_is_flagged(accuracy, golds, rate):
     assert flagged_within(golds, accuracy)[0] == pytest.approx(rate, abs=0.025)
 
@@ -84,7 +86,7 @@ def two_sided(left, votes):
     return float(min(Fraction(1), Fraction(2 * total, 2**votes)))
 
 
-@pytest.mark.parametrize("votes", [1, 2, 10, 39, 92, 373, 1000, 20_000])
+@for_each([1, 2, 10, 39, 92, 373, 1000, 20_000])
 def test_side_bias_is_the_exact_binomial_test(votes):
     left = np.round(votes * np.array([0.0, 0.3, 0.49, 0.5, 0.65, 1.0])).astype(int)
     expected = [two_sided(int(k), votes) for k in left]
@@ -106,7 +108,7 @@ def test_no_votes_have_no_bias():
     assert side_bias(np.array([0]), np.array([0])).tolist() == [1.0]
 
 
-@pytest.mark.parametrize(("bias", "votes"), [(0.8, 39), (0.7, 92), (0.65, 164), (0.6, 373)])
+@for_each([(0.8, 39), (0.7, 92), (0.65, 164), (0.6, 373)])
 def test_side_bias_finds_a_bias_in_nine_of_ten_at_the_stated_number_of_votes(bias, votes):
     left = np.arange(votes + 1)
     found = side_bias(left, np.full(votes + 1, votes)) < 0.01
@@ -120,8 +122,7 @@ def test_later_choices_are_compared_with_the_first() -> None:
     assert self_consistency(item, rater, choice) == {"r": Repeats(1, 2)}
 
 
-@pytest.mark.parametrize("accuracy", [0.55, 0.7, 0.9])
-@pytest.mark.parametrize("classes", [2, 3, 5])
+@for_each(product([0.55, 0.7, 0.9], [2, 3, 5]))
 def test_the_accuracy_behind_repeats_is_recovered(accuracy: float, classes: int) -> None:
     """Somebody right with probability a, and wrong evenly, is drawn twice about every item."""
     generator = np.random.default_rng(classes)

@@ -5,6 +5,7 @@ from itertools import product
 import mpmath
 import numpy as np
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.stats.reliability import dawid_skene, majority, one_coin
@@ -26,8 +27,7 @@ def hard(posterior, truth):
 FOUR_BAD_OF_TWELVE = [0.85] * 8 + [0.5, 0.5, 0.5, 0.15]
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("seed", [0, 1])
+@for_each(product(MODELS, [0, 1]))
 def test_it_beats_the_majority_by_five_points_with_four_bad_raters_of_twelve(model, seed):
     votes, truth = draw(coins(FOUR_BAD_OF_TWELVE), [0.5, 0.5], items=1000, votes_per_item=3, seed=seed)
     assert hard(model(votes).posterior, truth) >= right(majority(votes), truth) + 0.05
@@ -52,9 +52,7 @@ def test_full_matrices_are_recovered_where_one_coin_cannot_see_them():
     assert hard(found.posterior, truth) > hard(one_coin(votes).posterior, truth) + 0.02
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("gold", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
+@for_each(product(MODELS, [False, True], [False, True]))
 def test_the_objective_never_falls_and_ends_at_a_fixed_point(model, gold, weighted):
     votes, truth = draw(coins([0.9, 0.6, 0.55, 0.4, 0.7], 3), [0.6, 0.3, 0.1], items=200, votes_per_item=3, seed=4)
     known = np.where(np.arange(200) < 15, truth, -1) if gold else None
@@ -144,8 +142,7 @@ def test_with_gold_on_every_item_it_is_the_beta_posterior():
             assert float(below) == pytest.approx(share, abs=1e-12)
 
 
-@pytest.mark.parametrize("votes", [1, 30, 2000])
-@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+@for_each(product([1, 30, 2000], [0.5, 0.95, 0.99]))
 def test_the_interval_cuts_off_equal_tails_of_the_beta_distribution(votes, level):
     """A rater who is right in 90 % of golds, by the incomplete beta function to 30 digits."""
     names = [f"i{n}" for n in range(votes)]
@@ -175,7 +172,7 @@ def test_gold_overrules_a_majority_of_adversaries():
     assert right(one_coin(votes, gold).posterior[:30], truth[:30]) == 1.0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each(range(8))
 def test_classes_never_trade_places(seed):
     """Rare classes, few votes, mediocre raters: the labels still mean what they say."""
     votes, truth = draw(coins([0.6] * 10, 3), [0.7, 0.2, 0.1], items=150, votes_per_item=4, seed=seed)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.stats.reward_benchmark import ScoredRow, benchmark_score, best_of_score, ties_score
@@ -62,10 +63,7 @@ def test_a_perfect_reward_and_a_constant_one() -> None:
     assert ties_score(constant) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("scores", "credit"),
-    [((3.0, 1.0, 2.0, 0.0), 1.0), ((1.0, 1.0, 0.0, 0.0), 0.5), ((1.0,) * 4, 0.25), ((0.0, 1.0, 1.0, 0.0), 0.0)],
-)
+@for_each([((3.0, 1.0, 2.0, 0.0), 1.0), ((1.0, 1.0, 0.0, 0.0), 0.5), ((1.0,) * 4, 0.25), ((0.0, 1.0, 1.0, 0.0), 0.0)])
 def test_the_best_of_four_shares_a_tie(scores: tuple[float, ...], credit: float) -> None:
     assert best_of_score(ScoredRow("Math", scores, 1)) == credit
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.stats.split_test import Requirements, Response, Trial, read_responses, split_test, trials_of
@@ -132,8 +133,7 @@ def test_reading(tmp_path):
     assert "comment" in notes[0]
 
 
-@pytest.mark.parametrize(
-    ("row", "parts"),
+@for_each(
     [
         ({"arm": "c", "user": "1"}, ["line 2", "arm", "'c'"]),
         ({"arm": "a", "user": ""}, ["line 2", "user"]),
@@ -141,9 +141,9 @@ def test_reading(tmp_path):
         ({"arm": "a", "user": "1", "outcome": "good"}, ["line 2", "outcome"]),
         ({"arm": "a", "user": "1", "error": "perhaps"}, ["line 2", "error"]),
         ({"arm": "a", "user": "1", "time": 45000}, ["line 2", "45000"]),
-    ],
+    ]
 )
-def test_rows_that_cannot_be_read_are_refused(tmp_path, row, parts):
+def test_rows_that_cannot_be_read_are_refused(row, parts, tmp_path):
     file = tmp_path / "responses.jsonl"
     file.write_text("".join(json.dumps(each) + "\n" for each in ({"arm": "b", "user": "0"}, row)))
     with pytest.raises(TutelageError) as refusal:

@@ -5,14 +5,14 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.stats.text import distinct, ended, lcs_length, lengths, ngrams, repetition, rouge, text_metrics, words
 
 texts = st.lists(st.text(alphabet="ab c.!'-é\n", max_size=30), min_size=1, max_size=6)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
     [
         ("Don't stop-gap, now!", ["don't", "stop-gap", "now"]),
         ("- dash 'quoted' -", ["dash", "quoted"]),
@@ -25,7 +25,7 @@ texts = st.lists(st.text(alphabet="ab c.!'-é\n", max_size=30), min_size=1, max_
         ("한국어 문장", ["한국어", "문장"]),
         ("e\u0301te\u0301", ["e\u0301te\u0301"]),
         ("...", []),
-    ],
+    ]
 )
 def test_words(text: str, expected: list[str]) -> None:
     assert words(text) == expected
@@ -65,9 +65,8 @@ def test_rouge_of_ascii_texts_is_that_of_the_library(stem: bool, pairs: list[tup
         assert score == pytest.approx(sum(each[kind].fmeasure for each in peers) / len(pairs))
 
 
-@pytest.mark.parametrize(
-    ("answer", "reference", "unigrams", "bigrams"),
-    [("我爱北京", "我爱上海", 2 / 4, 1 / 3), ("привет мир", "привет всем", 1 / 2, 0.0), ("สวัสดี", "สวัสดี", 1.0, 1.0)],
+@for_each(
+    [("我爱北京", "我爱上海", 2 / 4, 1 / 3), ("привет мир", "привет всем", 1 / 2, 0.0), ("สวัสดี", "สวัสดี", 1.0, 1.0)]
 )
 def test_rouge_of_other_scripts(answer: str, reference: str, unigrams: float, bigrams: float) -> None:
     scores = rouge([answer], [reference])
@@ -129,12 +128,12 @@ def test_lengths_by_hand() -> None:
     assert found.std == pytest.approx(math.sqrt((9 + 1 + 16) / 3))
 
 
-@pytest.mark.parametrize("text", ["Yes.", "Really?!", 'He said "no."', "(so.)", "**Done.**\n", "Wait…", "はい。"])
+@for_each(["Yes.", "Really?!", 'He said "no."', "(so.)", "**Done.**\n", "Wait…", "はい。"])
 def test_ended_texts(text: str) -> None:
     assert ended([text]) == 1
 
 
-@pytest.mark.parametrize("text", ["", "and then", "see e.g. this", "3.14159", "first:", "a list,"])
+@for_each(["", "and then", "see e.g. this", "3.14159", "first:", "a list,"])
 def test_texts_that_have_not_ended(text: str) -> None:
     assert ended([text]) == 0
 

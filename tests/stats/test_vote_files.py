@@ -5,6 +5,7 @@ import csv
 import json
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.stats.vote_files import VoteFileColumns, harmless, read_votes, write_table
@@ -69,8 +70,8 @@ def told(votes):
 ROWS_vote_files = [("x", "r", "yes"), ("x", "s", "no"), ("y", "r", "no")]
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "json"])
-def test_the_same_votes_come_out_of_every_kind_of_file(tmp_path, kind):
+@for_each(["csv", "tsv", "jsonl", "json"])
+def test_the_same_votes_come_out_of_every_kind_of_file(kind, tmp_path):
     names = ("item", "who", "label")
     if kind in ("csv", "tsv"):
         separator = "," if kind == "csv" else "\t"
@@ -230,8 +231,7 @@ def test_gold_may_be_partial_contradict_itself_or_name_what_nobody_chose(tmp_pat
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "columns", "message"),
+@for_each(
     [
         (
             "item,annotator,label\nx,r,1\n",
@@ -247,9 +247,9 @@ def test_gold_may_be_partial_contradict_itself_or_name_what_nobody_chose(tmp_pat
             COLUMNS,
             "51 different values.*'text 0'",
         ),
-    ],
+    ]
 )
-def test_a_table_that_cannot_be_meant_is_refused(tmp_path, text, columns, message):
+def test_a_table_that_cannot_be_meant_is_refused(text, columns, message, tmp_path):
     with pytest.raises(TutelageError, match=message):
         read_votes(file(tmp_path, text), columns)
 
@@ -263,15 +263,15 @@ def test_tab_separated_files_have_their_errors_too(tmp_path):
     assert found.notes == ("1 row (line 3) left out: unreadable, 2 cells instead of 3",)
 
 
-@pytest.mark.parametrize("cell", ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK('x')"])
-def test_a_formula_gets_an_apostrophe(tmp_path, cell):
+@for_each(["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK('x')"])
+def test_a_formula_gets_an_apostrophe(cell, tmp_path):
     path = tmp_path / "out.csv"
     write_table(str(path), ["item", cell], [[cell, 1]])
     with path.open(newline="") as opened:
         assert list(csv.reader(opened)) == [["item", f"'{cell}"], [f"'{cell}", "1"]]
 
 
-@pytest.mark.parametrize("cell", ["-2", "+1.5", "-1e-3", "plain", "a=b", "", "1-2"])
+@for_each(["-2", "+1.5", "-1e-3", "plain", "a=b", "", "1-2"])
 def test_numbers_and_plain_text_are_left_alone(cell):
     assert harmless(cell) == cell
 

@@ -6,6 +6,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.tools.arguments import UnfitArguments, read_arguments
 
@@ -25,20 +26,18 @@ PARAMETERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "values",
+@for_each(
     [
         {},
         {"count": 3, "rate": 0.5, "name": None, "flag": True, "unit": "km"},
         {"list": [1, 2], "pair": [1, "a"], "map": {"x": 1.5}, "either": ["a"]},
-    ],
+    ]
 )
 def test_values_that_fit_are_unchanged(values):
     assert read_arguments(json.dumps(values), PARAMETERS) == values
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
+@for_each(
     [
         ('{"count": "3"}', "count"),
         ('{"count": true}', "count"),
@@ -57,7 +56,7 @@ def test_values_that_fit_are_unchanged(values):
         ("[1]", "object"),
         ("3", "object"),
         ("[" * 100_000, "deep"),
-    ],
+    ]
 )
 def test_values_that_do_not_fit_are_named(text, word):
     with pytest.raises(UnfitArguments, match=word):

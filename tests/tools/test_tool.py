@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, ToolCall
@@ -123,7 +124,7 @@ def of_an_enum(a: list[Colour]):
     """
 
 
-@pytest.mark.parametrize("function", [no_hints, no_docstring, no_description, many, positional, of_a_class, of_an_enum])
+@for_each([no_hints, no_docstring, no_description, many, positional, of_a_class, of_an_enum])
 def test_functions_that_cannot_be_tools_are_named(function):
     with pytest.raises(TutelageError, match=function.__name__) as error:
         tool_of(function)
@@ -135,7 +136,7 @@ def test_a_function_without_a_name():
         tool_of(lambda: 1)
 
 
-@pytest.mark.parametrize("limit", [{"timeout": 0}, {"timeout": math.nan}, {"longest": 10}, {"retries": -1}])
+@for_each([{"timeout": 0}, {"timeout": math.nan}, {"longest": 10}, {"retries": -1}])
 def test_limits_out_of_their_ranges_are_named(limit):
     with pytest.raises(TutelageError, match=f"{next(iter(limit))}=.*'add'"):
         tool_of(add, **limit)
@@ -172,7 +173,7 @@ def test_an_exception_is_a_message_and_its_first_is_logged(caplog):
     assert "test_tool.py" in caplog.text
 
 
-@pytest.mark.parametrize("error", [StopIteration(3), SystemExit(2), RecursionError("deep"), MemoryError()])
+@for_each([StopIteration(3), SystemExit(2), RecursionError("deep"), MemoryError()])
 def test_exceptions_with_a_meaning_for_python_are_messages_too(error):
     assert content(tool_raising(error)).startswith(f"error: {type(error).__name__}")
 
@@ -189,8 +190,7 @@ class Pair:
     b: str
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@for_each(
     [
         ("as it is", "as it is"),
         ("", ""),
@@ -202,7 +202,7 @@ class Pair:
         (numpy.float32(0.5), "0.5"),
         ([Pair(1, "x")], '[{"a": 1, "b": "x"}]'),
         ("half \ud800", "half \\ud800"),
-    ],
+    ]
 )
 def test_results_are_texts_or_json(value, text):
     assert content(tool_returning(value)) == text
@@ -232,7 +232,7 @@ def test_a_long_result_keeps_its_beginning_and_end():
     assert "9,999,000" in text
 
 
-@pytest.mark.parametrize("length", [199, 200, 201, 250, 10**6])
+@for_each([199, 200, 201, 250, 10**6])
 def test_a_shorter_text_has_exactly_its_limit(length):
     assert len(without_middle("x" * length, 200)) == min(length, 200)
 

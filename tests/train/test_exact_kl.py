@@ -1,8 +1,10 @@
 """The exact KL to the reference, over whole distributions: the penalty of the kind "exact"."""
 
-import pytest
+from itertools import product
+
 import tiny
 import torch
+from offenders import for_each
 from tiny_training import CPU, PAD, World, gradients_of, policy_of, recipe_of, some_rows
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -30,9 +32,8 @@ def by_definition(policy, rows, temperature):
     return kl.masked_scatter(rows.mask, exact_kl(here, there.detach()))
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-@pytest.mark.parametrize("rank", [0, 2])
-def test_value_and_gradient_are_those_of_the_definition(tiny_model, family, rank, monkeypatch):
+@for_each(product(tiny.EVERY, [0, 2]))
+def test_value_and_gradient_are_those_of_the_definition(family, rank, tiny_model, monkeypatch):
     from tutelage.engines import logprobs
 
     monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 300 * 4)  # several chunks

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from offenders import for_each
 from tiers import long_except
 from tiny_training import assert_close, gradients_of, learner_of, policy_of, snapshot, some_pairs, some_rows
 
@@ -68,8 +69,8 @@ def weighted_mean(values, items):
 # The loss ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PREFERENCE_LOSSES)
-def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(tiny_model, name):
+@for_each(PREFERENCE_LOSSES)
+def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(name, tiny_model):
     policy = policy_of(tiny_model("qwen3"))
     items = referred(policy, some_pairs(5, p_chosen=0.8, margin=0.3))
     ref = [
@@ -103,8 +104,8 @@ def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(tiny_model, name):
     assert float(told["accuracy"]) == pytest.approx(weighted_mean([float(a > b) for a, b in h], items))
 
 
-@pytest.mark.parametrize("name", PREFERENCE_LOSSES)
-def test_swapping_the_answers_with_the_label_changes_nothing(tiny_model, name):
+@for_each(PREFERENCE_LOSSES)
+def test_swapping_the_answers_with_the_label_changes_nothing(name, tiny_model):
     policy = policy_of(tiny_model("llama"))
     pairs = some_pairs(4, p_chosen=0.7, margin=0.2)
     swapped = [
@@ -221,8 +222,8 @@ def train(policy, job, steps, lr=3e-3, budget=1000):
     return [step.metrics for step in fit(learner, policy, job.batch, job.objective, budget=budget, seed=0)]
 
 
-@pytest.mark.parametrize("name", ["dpo", "kto", "orpo"])
-def test_no_budget_changes_what_is_learnt(tiny_model, name):
+@for_each(["dpo", "kto", "orpo"])
+def test_no_budget_changes_what_is_learnt(name, tiny_model):
     found = []
     for budget in (1, 100, 100_000):
         policy = policy_of(tiny_model("llama"))

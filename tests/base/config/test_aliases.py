@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.config import from_mapping, load, to_mapping, with_defaults
 from tutelage.base.config.aliases import Alias, aliases, used_aliases, without_aliases
@@ -96,17 +97,16 @@ def test_an_old_name_is_neither_known_nor_offered_elsewhere() -> None:
         from_mapping(Settings, {"k": 1})
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
+@for_each(
     [
         ("--random-state 7", {"seed": 7}),
         ("--random_state=7", {"seed": 7}),
         ("--filter.k 2 --filter.no-harsh", {"filter": {"top_k": 2, "strict": False}}),
         ("--max-k=2 --filter.comment x", {"filter": {"top_k": 2}, "note": "x"}),
-    ],
+    ]
 )
 def test_an_old_flag_works_and_says_so(
-    capsys: pytest.CaptureFixture[str], words: str, expected: dict[str, object]
+    words: str, expected: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert settings_from(Settings, words.split(), prog="p") == from_mapping(Settings, expected)
     out, err = capsys.readouterr()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from offenders import for_each
 
 from tutelage.base.config import Optimiser, load, resolve, save
 from tutelage.base.config.flags import settings_from
@@ -50,7 +51,7 @@ def test_numbers_of_files_are_finite_unless_a_setting_may_be_infinite(tmp_path: 
                 load(Everything, path)
 
 
-@pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
+@for_each(["inf", "-inf", "nan"])
 def test_numbers_of_flags_are_finite(number: str) -> None:
     with pytest.raises(TutelageError, match=rf"--inner\.rate is {number};"):
         settings_from(Everything, ["--text", "x", f"--inner.rate={number}"], prog="test")
@@ -89,8 +90,7 @@ def test_the_settings_of_a_run_are_read_from_its_config(tmp_path: Path) -> None:
             load(Everything, path)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
+@for_each(
     [
         ("a.toml", b"text = ", "is not valid TOML"),
         ("a.json", b"{", "is not valid JSON"),
@@ -99,9 +99,9 @@ def test_the_settings_of_a_run_are_read_from_its_config(tmp_path: Path) -> None:
         ("a.toml", b"\xff\xfe", "is not UTF-8"),
         ("a.toml", b"count = 'x'", "a.toml: count must"),
         ("missing.toml", None, "Cannot read"),
-    ],
+    ]
 )
-def test_a_bad_file_is_named(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+def test_a_bad_file_is_named(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)

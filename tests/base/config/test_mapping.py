@@ -72,14 +72,13 @@ class Renamed:
     ALIASES: ClassVar[Mapping[str, str]] = {"k": "depth", "level": "depth", "maximum": "limits.high", "extra": "added"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "fingerprinted"),
+@for_each(
     [
         (Renamed(), {"k": 1, "maximum": 9}),
         (Renamed(depth=2, limits=Range(high=3)), {"k": 2, "maximum": 3}),
         (Renamed(limits=Range(low=1)), {"k": 1, "maximum": 9, "limits": {"low": 1}}),
         (Renamed(added=6), {"k": 1, "maximum": 9, "extra": 6}),
-    ],
+    ]
 )
 def test_the_identity_of_settings_outlives_new_names(settings: Renamed, fingerprinted: dict[str, object]) -> None:
     assert identity(settings) == fingerprinted

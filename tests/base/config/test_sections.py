@@ -49,10 +49,7 @@ def test_settings_that_mean_nothing_are_refused(cls: type, mapping: dict[str, ob
         from_mapping(cls, mapping)
 
 
-@pytest.mark.parametrize(
-    ("warmup", "total", "steps"),
-    [(0.0, 100, 0), (0.1, 100, 10), (0.5, 3, 2), (1.0, 100, 1), (20.0, 100, 20), (20.0, 5, 5)],
-)
+@for_each([(0.0, 100, 0), (0.1, 100, 10), (0.5, 3, 2), (1.0, 100, 1), (20.0, 100, 20), (20.0, 5, 5)])
 def test_warmup_is_a_share_below_one_and_a_count_from_one(warmup: float, total: int, steps: int) -> None:
     assert Optimiser(warmup=warmup).warmup_steps(total) == steps
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 from served import choices, serving
 
 from tutelage.commands.line import main
@@ -115,8 +116,8 @@ def test_a_limit_bounds_the_requests_that_are_said(tmp_path: Path, capsys: pytes
         assert seen == 2 * sum(counts)
 
 
-@pytest.mark.parametrize("by", ["pairs", "rating", "rubric"])
-def test_a_judge_file_answers_as_its_flags_do(tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str) -> None:
+@for_each(["pairs", "rating", "rubric"])
+def test_a_judge_file_answers_as_its_flags_do(by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def answer(body: dict[str, Any], number: int) -> dict[str, Any]:
         text = body["messages"][0]["content"]
         assert ("Only what is right" in text) == (by != "rubric")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from offenders import for_each
 from tiers import long_except
 from tiny_commands import TOPICS, model, read_jsonl, write_jsonl
 
@@ -156,8 +157,7 @@ def test_a_teacher_with_more_rows_is_compared_by_tokens_alone(tiny_model, prompt
     assert result.kl is not None
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
+@for_each(
     [
         ({"teacher": ""}, r"distill needs a --teacher.*tutelage rejection"),
         ({"teacher": "base"}, "give another teacher"),
@@ -174,15 +174,14 @@ def test_a_teacher_with_more_rows_is_compared_by_tokens_alone(tiny_model, prompt
             "at temperature 1, but --sampling.temperature is 0.7",
         ),
         ({"lora": config.Lora(rank=2, dropout=0.1)}, "omit it"),
-    ],
+    ]
 )
 def test_settings_that_contradict_each_other(changes, told):
     with pytest.raises(TutelageError, match=rf"(?s){told}"):
         settings("base", **{"teacher": "teacher", "out": Path("x"), "prompts": "p"} | changes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
+@for_each(
     [
         ({"recipe": "dapo"}, "has no penalty"),
         ({"recipe": "ppo"}, r"uses one \(critic\). Set critic=none"),
@@ -199,7 +198,7 @@ def test_settings_that_contradict_each_other(changes, told):
         ),
         ({"set": ("penalty.mixture=2",)}, "must be from 0"),
         ({"recipe": "reverse_kl", "set": ("penalty.mixture=0.5",)}, "penalty.kind=exact, but penalty.kind is k1"),
-    ],
+    ]
 )
 def test_recipes_that_a_teacher_has_no_use_for(changes, told):
     given = settings("base", **{"teacher": "teacher", "out": Path("x"), "prompts": "p"} | changes)

@@ -1,6 +1,7 @@
 """Checks of an OpenAI-compatible server: what works, and what is said where it does not."""
 
 import pytest
+from offenders import for_each
 from served import choices, serving
 
 import tutelage as tt
@@ -47,15 +48,14 @@ def test_a_server_that_refuses_log_probabilities_is_quoted():
     assert "no logprobs here" in words
 
 
-@pytest.mark.parametrize(
-    ("answer", "subject", "advice"),
+@for_each(
     [
         (lambda body, number: 401, "models", "TUTELAGE_ENDPOINT_KEY"),
         (lambda body, number: 404, "models", "up to /chat/completions"),
         (lambda body, number: {"data": []}, "models", "with a model"),
         (lambda body, number: {"hello": 1}, "models", "without a list of models"),
         (lambda body, number: MODELS if number == 0 else (500, "out of memory"), "answer", "out of memory"),
-    ],
+    ]
 )
 def test_a_server_that_does_not_work_is_a_fault(answer, subject, advice):
     checks, words, _ = found(answer)

@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 import torch
 from cards import pretend
+from offenders import for_each
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -31,8 +32,8 @@ def test_every_part_of_the_machine_is_named_once():
     assert all(check.advice for check in checks if check.state != "ok")
 
 
-@pytest.mark.parametrize(("load", "state"), [(0.3, "ok"), (4.0, "ok"), (4.1, "warning")])
-def test_a_busy_machine_is_told(monkeypatch, load, state):
+@for_each([(0.3, "ok"), (4.0, "ok"), (4.1, "warning")])
+def test_a_busy_machine_is_told(load, state, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     processor = by_subject()["CPU"]
@@ -62,17 +63,16 @@ def test_the_reference_engine_is_named_with_its_cause(monkeypatch):
     assert by_subject()["engine"].found == "plain on the CPU (TUTELAGE_ENGINE is plain)"
 
 
-@pytest.mark.parametrize(
-    ("variable", "changes", "state", "word"),
+@for_each(
     [
         ("auto", {}, "ok", "gpu on cuda:0 (Triton 3.7)"),
         ("auto", {"capability": (7, 5)}, "warning", "plain on cuda:0"),
         ("plain", {}, "ok", "TUTELAGE_ENGINE is plain"),
         ("cpu", {}, "fault", "none on cuda:0"),
         ("gpu", {"capability": (7, 5)}, "fault", "none on cuda:0"),
-    ],
+    ]
 )
-def test_the_engine_of_each_gpu_is_named_with_its_cause(monkeypatch, tmp_path, variable, changes, state, word):
+def test_the_engine_of_each_gpu_is_named_with_its_cause(variable, changes, state, word, monkeypatch, tmp_path):
     monkeypatch.setenv("TUTELAGE_ENGINE", variable)
     pretend(monkeypatch, tmp_path, count=2, **changes)
     found = by_subject()

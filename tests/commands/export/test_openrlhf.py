@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+from offenders import for_each
 
 from tutelage.algorithms.override import override
 from tutelage.algorithms.registry import RECIPES
@@ -26,15 +27,14 @@ def told(name, *changes, given=GIVEN, reward_model=None):
     return openrlhf(override(RECIPES[name], changes), given, SIZES, reward_model)
 
 
-@pytest.mark.parametrize(
-    ("name", "estimator"),
+@for_each(
     [
         ("ppo", "gae"),
         ("reinforce_pp", "reinforce"),
         ("reinforce_pp_baseline", "reinforce_baseline"),
         ("grpo", "group_norm"),
         ("gspo", "group_norm"),
-    ],
+    ]
 )
 def test_each_recipe_has_its_estimator_and_as_many_optimiser_steps(name, estimator):
     settings = told(name).settings
@@ -46,8 +46,7 @@ def test_each_recipe_has_its_estimator_and_as_many_optimiser_steps(name, estimat
     assert settings["train.num_episodes"] * 240 == GIVEN.steps * 24
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "what"),
+@for_each(
     [
         ("trpo", (), "NaturalStep"),
         ("rloo", (), "reduce=sequence_sum"),
@@ -59,7 +58,7 @@ def test_each_recipe_has_its_estimator_and_as_many_optimiser_steps(name, estimat
         ("ppo", ("ptx=0.5",), "ptx"),
         ("ppo_kl_stop", (), "update.max_kl"),
         ("vapo", (), "advantage Gae"),
-    ],
+    ]
 )
 def test_what_it_does_not_have_is_refused_by_name(name, changes, what):
     with pytest.raises(TutelageError, match=rf"OpenRLHF has no counterpart of .*{what}.* recipe {name}"):
@@ -85,14 +84,13 @@ def test_machines_and_the_reward_model():
     assert "reward.remote_url" not in settings
 
 
-@pytest.mark.parametrize(
-    ("changes", "begins"),
+@for_each(
     [
         ({}, "m"),
         ({"critic": "network"}, "runs/reward"),
         ({"critic": "network", "critic_from": "c"}, "c"),
         ({"critic": "network", "reward": ("rule:math",)}, "m"),
-    ],
+    ]
 )
 def test_a_critic_begins_as_in_improve(changes, begins):
     given = replace(GIVEN, **{"reward": ("rule:math", "runs/reward=2")} | changes)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from offenders import for_each
 from remarks import collected
 from tiny_commands import files, improve_settings, read_jsonl
 
@@ -196,8 +197,7 @@ class Sample:
         return len(self.score)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "share", "cause"),
+@for_each(
     [
         ({"equal": 2, "live": 2}, None, ""),
         ({"equal": 3, "live": 2}, "60%", "does not distinguish them"),
@@ -206,9 +206,9 @@ class Sample:
         ({"cut": 1, "equal": 3, "same": 2}, "100%", "does not distinguish them"),
         ({"cut": 1, "equal": 1, "same": 2, "live": 1}, "80%", "because they are the same text"),
         ({"cut and equal": 2, "live": 1}, "67%", "does not distinguish them"),
-    ],
+    ]
 )
-def test_the_warning_names_the_cause_of_most_groups(caplog, kinds, share, cause):
+def test_the_warning_names_the_cause_of_most_groups(kinds, share, cause, caplog):
     each = [kind for kind, count in kinds.items() for _ in range(count)]
     texts = [("p", "alike" if kind == "same" else str(n)) for kind in each for n in range(2)]
     first = FirstSteps(override(recipe_named("grpo"), ("shaping.missing_end=-1",)), SHORT, 9, 1e-3)

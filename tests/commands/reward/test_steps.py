@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from offenders import for_each
 from tiny_commands import model, write_jsonl
 
 import tutelage as tt
@@ -76,17 +77,16 @@ def test_a_stopped_run_goes_on_to_the_same_model(tiny_model, tmp_path):
     assert (again.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("changes", "flag"),
+@for_each(
     [
         ({"loss": "margin"}, "--loss"),
         ({"centre": "a.jsonl"}, "--centre"),
         ({"study": "mine"}, "--study"),
         ({"separator": ""}, "--separator"),
         ({"separator": ";", "steps": False}, "--separator"),
-    ],
+    ]
 )
-def test_settings_without_an_effect_on_steps_are_refused(tmp_path, changes, flag):
+def test_settings_without_an_effect_on_steps_are_refused(changes, flag, tmp_path):
     with pytest.raises(TutelageError, match=flag):
         settings("none", "none.jsonl", tmp_path, **changes)
 

@@ -1,6 +1,7 @@
 """Laws of the clarity of an explanation: what must lower it, what must raise it, and where each peak lies."""
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_prompts
@@ -104,19 +105,18 @@ def test_exclamation_marks_have_their_peak_at_one() -> None:
     assert marks[0] > value(PLAIN) > marks[2]
 
 
-@pytest.mark.parametrize("said", ["you see", "as soon as you’ll see", "Let's see"])
+@for_each(["you see", "as soon as you’ll see", "Let's see"])
 def test_whoever_is_spoken_to_is_addressed_whatever_the_apostrophe(said: str) -> None:
     assert part("warmth", f"The blue sky, {said}.") == ADDRESS
 
 
-@pytest.mark.parametrize("said", ["like a ball", "Imagine a ball", "just like when it rains"])
+@for_each(["like a ball", "Imagine a ball", "just like when it rains"])
 def test_a_comparison_is_one(said: str) -> None:
     assert part("warmth", f"The blue sky: {said}.") == PICTURE
     assert part("warmth", "We like blue, the sky is likely blue.") == 0.0
 
 
-@pytest.mark.parametrize(
-    ("question", "answer", "share"),
+@for_each(
     [
         (QUESTION, "The skies are grey.", 0.0),
         (QUESTION, "The sky is grey.", 0.5),
@@ -126,7 +126,7 @@ def test_a_comparison_is_one(said: str) -> None:
         ("Why do leaves turn red and yellow in autumn?", "In autumn the leaves fall.", 1.0),
         ("Why do leaves turn red and yellow in autumn?", "Every leaf is green.", 0.0),
         ("Why do people make things?", "No idea.", 1.0),  # nothing that an answer could name
-    ],
+    ]
 )
 def test_the_topic_is_what_the_question_names(question: str, answer: str, share: float) -> None:
     assert part("topic", answer, question) == TOPIC * share
@@ -156,7 +156,7 @@ def test_every_line_of_the_file_is_a_question_of_its_topic() -> None:
     assert questions()["sky"][0] == "Why is the sky blue?"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@for_each(range(3))
 def test_topics_are_divided_and_no_question_is_on_both_sides(seed: int) -> None:
     world = ChildrensQuestions(seed)
     train, held_out = world.topics("train"), world.topics("held_out")

@@ -27,7 +27,7 @@ def test_every_sentence_is_found_as_itself() -> None:
         assert (match.sentence.kind, match.sentence.topic) == (sentence.kind, sentence.topic), sentence.text
 
 
-@pytest.mark.parametrize("opener", OPENERS)
+@for_each(OPENERS)
 def test_an_opener_changes_nothing(opener: str) -> None:
     match = nearest(f"{opener} gravity pulls you down toward the ground.", "gravity")
     assert match is not None
@@ -44,7 +44,7 @@ def test_splicing_two_sentences_is_far_from_both() -> None:
     assert nearness("Gravity pulls you down inside green leaves of very hot gas.", "gravity") < 0.6
 
 
-@pytest.mark.parametrize("topic", ["atoms", "cells", "gravity"])
+@for_each(["atoms", "cells", "gravity"])
 def test_equal_sentences_are_decided_for_the_topic_asked_about(topic: str) -> None:
     # A mistake about atoms and about cells in the same words, and a filler that fits every topic.
     match = nearest("They are as big as apples.", topic)

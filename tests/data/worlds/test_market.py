@@ -4,6 +4,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from offenders import for_each
 
 from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.worlds.market import CARELESS, GOODS, Market, Purchase, Way, called, conversation, good_steps
@@ -25,7 +26,7 @@ def test_a_seed_is_a_market_and_another_is_another() -> None:
     assert Market(3).price_list("train") != Market(3).price_list("held_out")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@for_each(range(3))
 def test_no_held_out_question_is_asked_or_demonstrated_in_training(seed: int) -> None:
     market = Market(seed)
     train, held_out = (market.prompts(split) for split in ("train", "held_out"))
@@ -71,8 +72,7 @@ def test_few_demonstrations_are_good_throughout() -> None:
     assert good / 1200 == pytest.approx(1 - sum(CARELESS.values()), abs=0.06)
 
 
-@pytest.mark.parametrize(
-    ("way", "steps"),
+@for_each(
     [
         ("careful", [True, True, True, True]),
         ("added", [True, True, False, False]),
@@ -80,7 +80,7 @@ def test_few_demonstrations_are_good_throughout() -> None:
         ("mental", [True, True, False]),
         ("invented", [False, False]),
         ("half", [True, False, False]),
-    ],
+    ]
 )
 def test_each_way_is_good_up_to_where_it_goes_wrong(way: Way, steps: list[bool]) -> None:
     prices = dict.fromkeys(GOODS, 9) | {"figs": 2, "nuts": 3}
@@ -91,8 +91,7 @@ def test_each_way_is_good_up_to_where_it_goes_wrong(way: Way, steps: list[bool])
             assert good_steps(purchase.goods, "23", steps_of(messages)) == steps or messages[-1].content == "23"
 
 
-@pytest.mark.parametrize(
-    ("steps", "good"),
+@for_each(
     [
         ([("search", "figs", "[figs] figs cost 2")] * 2, [True, False]),
         ([("search", "nuts", "[nuts] nuts cost 3"), ("search", "figs", "[figs] figs cost 2")], [False, True]),
@@ -100,7 +99,7 @@ def test_each_way_is_good_up_to_where_it_goes_wrong(way: Way, steps: list[bool])
         ([("search", "figs", "[figs] figs cost 2"), *[("calculator", "4*2", "8")] * 2], [True, True, False]),
         ([("search", "figs", "[figs] figs cost 2"), ("calculator", "4*3", "12")], [True, False]),
         ([("search", "figs", "No document has one of these words.")], [False]),
-    ],
+    ]
 )
 def test_a_step_is_good_if_it_is_right_new_and_follows(steps, good) -> None:
     assert good_steps(["figs"], "8", [called(tool, "text", value, result) for tool, value, result in steps]) == good

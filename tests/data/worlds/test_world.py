@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 from random import Random
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Split
@@ -39,7 +40,7 @@ def test_a_longer_corpus_begins_with_the_shorter_one() -> None:
     assert World(0).demonstrations(50) == World(0).demonstrations(80)[:50]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each(range(5))
 def test_topics_are_divided_and_all_demonstrated(seed: int) -> None:
     world = World(seed)
     train, held_out = set(world.topics("train")), set(world.topics("held_out"))
@@ -102,8 +103,8 @@ def test_conversations_have_the_form_of_the_product() -> None:
         assert [line.split(": ")[0] for line in lines] == ["User", "Assistant"] * (len(lines) // 2)
 
 
-@pytest.mark.parametrize("register", [register for register, _ in REGISTERS], ids=lambda register: register.__name__)
-def test_documents_are_clean_text_about_their_topic(register) -> None:  # type: ignore[no-untyped-def]
+@for_each([register for register, _ in REGISTERS], lambda register: register.__name__)
+def test_documents_are_clean_text_about_their_topic(register) -> None:
     rng = Random(1)
     for topic in topics():
         document = register(topic, rng)
@@ -113,8 +114,8 @@ def test_documents_are_clean_text_about_their_topic(register) -> None:  # type: 
         assert document == document.strip()
 
 
-@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
-def test_tutors_say_only_what_the_bank_knows(style) -> None:  # type: ignore[no-untyped-def]
+@for_each(STYLES, lambda style: style.name)
+def test_tutors_say_only_what_the_bank_knows(style) -> None:
     rng = Random(2)
     for topic in islice(topics(), 20):
         for sentence in split_sentences(compose(topic, style, rng)):

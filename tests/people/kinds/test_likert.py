@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Prompt, user
@@ -85,8 +86,7 @@ def good_above(question: Assignment, good: int = 5, bad: int = 2) -> Answer:
     return rated(dict.fromkeys(CRITERIA, values))
 
 
-@pytest.mark.parametrize("scale", [5, 7])
-@pytest.mark.parametrize("count", [1, 2])
+@for_each(product([5, 7], [1, 2]))
 def test_the_higher_mean_wins_by_thirds_of_the_scale(scale: int, count: int) -> None:
     """All ratings of two responses, against exact fractions; turning the screen round changes nothing."""
     screen = Screen(2, scale, tuple("xyz"[:count]))

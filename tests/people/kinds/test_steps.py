@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from offenders import for_each
 
 from tests.people.worlds import Clock, opened
 from tutelage.base.errors import TutelageError
@@ -48,10 +49,7 @@ def said(answer: Answer, screen: Screen = FIRST) -> Canonical:
     return STEPS.canonical(answer, (0,), screen)
 
 
-@pytest.mark.parametrize(
-    ("number", "labels", "verdicts"),
-    [(0, [1, 1, 1, 1], "aaaa"), (1, [-1, None, None, None], "b"), (3, [1, 1, -1, None], "aab")],
-)
+@for_each([(0, [1, 1, 1, 1], "aaaa"), (1, [-1, None, None, None], "b"), (3, [1, 1, -1, None], "aab")])
 def test_the_first_wrong_step_labels_the_steps_up_to_it(number: int, labels: list[int | None], verdicts: str) -> None:
     answer = said(first_wrong(number, 4))
     assert answer.content["labels"] == labels
@@ -66,8 +64,7 @@ def test_neutral_steps_are_ties_and_do_not_make_a_step_the_first_wrong_one() -> 
     assert [pair.verdict for pair in STEPS.pairs(answer, 1)] == ["a", "tie", "b", "b"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "screen"),
+@for_each(
     [
         (judged([1, 1, 1]), FIRST),
         (judged([1, 2, 1, 1]), EACH),
@@ -83,14 +80,14 @@ def test_neutral_steps_are_ties_and_do_not_make_a_step_the_first_wrong_one() -> 
         (Answer("left", 1), FIRST),
         (Answer("judged", 2, content={"labels": [1] * 4}), FIRST),
         (Answer("skip", content={"labels": [1] * 4}), FIRST),
-    ],
+    ]
 )
 def test_labels_that_the_question_does_not_allow_are_refused(answer: Answer, screen: Screen) -> None:
     with pytest.raises(TutelageError):
         STEPS.check(answer, screen)
 
 
-@pytest.mark.parametrize("gold", ["a", "5", "-1", "", "02", "٢", "2 "])
+@for_each(["a", "5", "-1", "", "02", "٢", "2 "])
 def test_a_known_answer_is_the_number_of_a_step(gold: str) -> None:
     with pytest.raises(TutelageError, match="first wrong step"):
         STEPS.known(gold, 4)

@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from offenders import for_each
 
 from tests.people.worlds import QUIET
 from tutelage.base.errors import TutelageError
@@ -48,7 +49,7 @@ def test_an_answer_about_one_response_is_a_verdict_on_it(choice: str, verdict: s
     assert read.choice == choice
 
 
-@pytest.mark.parametrize("answer", [Answer("left", 1), Answer("tie"), Answer("right", 1), Answer("both_bad")])
+@for_each([Answer("left", 1), Answer("tie"), Answer("right", 1), Answer("both_bad")])
 def test_an_answer_about_two_is_that_of_a_pair(answer: Answer) -> None:
     THUMBS.check(answer, TWO)
     said = THUMBS.canonical(answer, (1, 0), TWO)

@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import LANGUAGES, Sentence, Share, check_languages, choose_language, counted, say
@@ -20,8 +21,7 @@ def test_each_language_knows_its_direction() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("offered", "wanted", "found"),
+@for_each(
     [
         (("de",), ("en", "ar"), "de"),
         (("de", "en"), ("fr", "en"), "en"),
@@ -29,7 +29,7 @@ def test_each_language_knows_its_direction() -> None:
         (("ar", "en"), ("en", "ar"), "en"),
         ((), ("es", "en"), "es"),
         ((), (), "en"),
-    ],
+    ]
 )
 def test_the_first_wanted_language_that_is_offered_is_taken(
     offered: tuple[str, ...], wanted: tuple[str, ...], found: str

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 from babel.messages.catalog import Catalog, Message
+from offenders import for_each
 
 from tutelage.people.languages.catalogue import ENGLISH, LANGUAGES, catalogue
 from tutelage.people.languages.extraction import PEOPLE, template
@@ -46,7 +47,7 @@ def translated(code: str) -> Iterator[Message]:
     return (message for message in catalogue(code) if message.id)
 
 
-@pytest.mark.parametrize("code", OTHERS)
+@for_each(OTHERS)
 def test_a_catalogue_has_the_messages_of_the_sources_and_no_other(code: str, messages: Catalog) -> None:
     wanted = {message.id: {path for path, _ in message.locations} for message in messages if message.id}
     assert len(wanted) > 250
@@ -55,7 +56,7 @@ def test_a_catalogue_has_the_messages_of_the_sources_and_no_other(code: str, mes
     assert not [message.id for message in translated(code) if message.fuzzy]
 
 
-@pytest.mark.parametrize("code", OTHERS)
+@for_each(OTHERS)
 def test_every_translation_is_complete_and_fills_in_the_same_values(code: str) -> None:
     for message in translated(code):
         said, told = forms(message)
@@ -75,7 +76,7 @@ def test_every_translation_is_complete_and_fills_in_the_same_values(code: str) -
             assert set(VALUE.findall(told[-1])) == wanted
 
 
-@pytest.mark.parametrize("code", OTHERS)
+@for_each(OTHERS)
 def test_nothing_is_left_in_english(code: str) -> None:
     letters = set(string.ascii_letters)
     same = {said[-1] for said, told in map(forms, translated(code)) if told[-1] == said[-1]}

@@ -6,6 +6,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.programs.signatures import WebhookRefused, signed_headers, verify_webhook
@@ -45,8 +46,7 @@ def test_names_of_headers_have_no_case_and_one_of_several_signatures_is_enough()
     assert verify_webhook(SECRET, told, BODY, now=NOW)
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
+@for_each(
     [
         ({"webhook-id": ""}, "webhook-id"),
         ({"webhook-id": "msg_other"}, "signature"),
@@ -54,7 +54,7 @@ def test_names_of_headers_have_no_case_and_one_of_several_signatures_is_enough()
         ({"webhook-signature": ""}, "webhook-signature"),
         ({"webhook-signature": "v1"}, "signature"),
         ({"webhook-signature": HEADERS["webhook-signature"].replace("v1", "v2")}, "signature"),
-    ],
+    ]
 )
 def test_what_was_changed_is_refused(change: dict[str, str], complaint: str) -> None:
     with pytest.raises(WebhookRefused, match=complaint):
@@ -75,7 +75,7 @@ def test_a_signed_time_that_is_none_and_a_body_that_is_no_object_are_refused() -
         verify_webhook(SECRET, signed_headers([SECRET], "m", NOW, b"x"), b"x", now=NOW)
 
 
-@pytest.mark.parametrize("secret", ["whsec_", "whsec_***", "abc"])
+@for_each(["whsec_", "whsec_***", "abc"])
 def test_a_secret_that_is_none_is_named_and_not_repeated(secret: str) -> None:
     with pytest.raises(TutelageError, match="secret") as refused:
         verify_webhook(secret, HEADERS, BODY, now=NOW)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Unanswered
@@ -53,8 +54,7 @@ def test_all_items_are_those_that_there_are_and_none_are_not_all() -> None:
     assert found == [False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("condition", "complaint"),
+@for_each(
     [
         ({}, "condition"),
         ({"votes": 0}, "at least one"),
@@ -63,7 +63,7 @@ def test_all_items_are_those_that_there_are_and_none_are_not_all() -> None:
         ({"agreement": 0.0}, "share"),
         ({"agreement": 70.0}, "share"),
         ({"agreement": float("nan")}, "share"),
-    ],
+    ]
 )
 def test_conditions_that_make_no_sense_are_refused(condition: dict[str, object], complaint: str) -> None:
     with pytest.raises(TutelageError, match=complaint):

@@ -1,12 +1,11 @@
 """Browsers by their header User-Agent."""
 
-import pytest
+from offenders import for_each
 
 from tutelage.people.web.auth import device_of
 
 
-@pytest.mark.parametrize(
-    ("header", "device"),
+@for_each(
     [
         ("Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0", "Firefox on Linux"),
         (
@@ -24,7 +23,7 @@ from tutelage.people.web.auth import device_of
         ("curl/8.5.0", "curl"),
         ("", "unknown device"),
         ("\x00\x01", "unknown device"),
-    ],
+    ]
 )
 def test_a_browser_is_named_by_what_it_is_and_runs_on(header: str, device: str) -> None:
     assert device_of(header) == device

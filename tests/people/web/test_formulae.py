@@ -1,6 +1,5 @@
 """Formulae: shown whole, or as they were written; never in part."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from offenders import for_each
@@ -35,9 +34,7 @@ def test_formulae_of_every_delimiter_become_mathml(text: str) -> None:
     assert html.count("<math") == 1
 
 
-@pytest.mark.parametrize(
-    "text", ["It costs $5 or $10.", "from $1 to $2, not $3", r"a \( b", r"\[ open", "$", "$$", "a$b"]
-)
+@for_each(["It costs $5 or $10.", "from $1 to $2, not $3", r"a \( b", r"\[ open", "$", "$$", "a$b"])
 def test_money_and_lone_marks_are_no_formulae(text: str) -> None:
     found = Reader(render(text))
     assert "math" not in found.tags
@@ -72,8 +69,7 @@ def test_lines_stay_lines(source: str) -> None:
     assert rows_of(shown(source)) == [["a=b"], ["c=d"]]
 
 
-@pytest.mark.parametrize(
-    ("source", "piece"),
+@for_each(
     [
         (r"\boxed{42}", '<mrow class="boxed"><mrow><mn>42</mn>'),
         (r"\cancel{x}", '<mrow class="struck"><mrow><mi>x</mi>'),
@@ -87,7 +83,7 @@ def test_lines_stay_lines(source: str) -> None:
         (r"\mathscr{F}", ">\u2131</mi>"),
         (r"\text{50\% off}", ">50%&nbsp;off</mtext>"),
         (r"\label{eq:1} x", "<mi>x</mi>"),
-    ],
+    ]
 )
 def test_what_a_formula_says_is_seen(source: str, piece: str) -> None:
     html = shown(source)

@@ -1,6 +1,7 @@
 """Who a trusted proxy says it is: believed from its address alone, and in every request."""
 
 import pytest
+from offenders import for_each
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
@@ -74,12 +75,17 @@ def test_a_proxy_without_an_address_is_refused(addresses: tuple[str, ...]) -> No
         Proxy("X-Forwarded-User", addresses)
 
 
-@pytest.mark.parametrize(
-    ("contact", "role"),
+@for_each(
     [
-        ("OLGA@a.org", "owner"), ("x@b.org", "reviewer"), ("olga@b.org", "reviewer"), ("b.org", None),
-        ("@b.org", "reviewer"), ("x@c.org", None), ("", None), ("x@b.org.c", None),
-    ],
-)  # fmt: skip
+        ("OLGA@a.org", "owner"),
+        ("x@b.org", "reviewer"),
+        ("olga@b.org", "reviewer"),
+        ("b.org", None),
+        ("@b.org", "reviewer"),
+        ("x@c.org", None),
+        ("", None),
+        ("x@b.org.c", None),
+    ]
+)
 def test_roles_go_by_whole_addresses_and_domains(contact: str, role: str | None) -> None:
     assert Roles(owners=("olga@a.org",), reviewers=("@b.org", "olga@a.org")).role_of(contact) == role

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from offenders import for_each
 
 import tutelage.people
 from tutelage.people import Presentation, Store, create_invite, create_study, present, set_languages
@@ -29,15 +30,14 @@ from ..worlds import Clock
 from .conftest import Browser, World, make_study
 
 
-@pytest.mark.parametrize(
-    ("header", "found"),
+@for_each(
     [
         ("", [""]),
         ("de-CH, en;q=0.5", ["de", "en"]),
         ("en;q=0.5,ar", ["ar", "en"]),
         ("zh-Hant-TW;q=0.9, *;q=0.1, es;q=0", ["zh", "*"]),
         ("de;q=often, en;q=", []),
-    ],
+    ]
 )
 def test_a_header_is_read_best_first(header: str, found: list[str]) -> None:
     assert list(accepted(header)) == found

@@ -2,6 +2,7 @@
 
 import jinja2
 import pytest
+from offenders import for_each
 
 from tutelage.people.web.middleware import below
 from tutelage.people.web.templating import Rooted, rooted
@@ -33,16 +34,14 @@ def test_an_expression_with_quotes_and_a_condition_keeps_its_meaning() -> None:
     assert '<a href="/r/c?y=True">' in rendered(source, "/r", yes=True)
 
 
-@pytest.mark.parametrize(
-    ("address", "found"),
-    [("/a", "/r/a"), ("//evil.test", "//evil.test"), ("https://a.test", "https://a.test"), ("", ""), ("?x", "?x")],
+@for_each(
+    [("/a", "/r/a"), ("//evil.test", "//evil.test"), ("https://a.test", "https://a.test"), ("", ""), ("?x", "?x")]
 )
 def test_redirects_leave_other_sites_alone(address: str, found: str) -> None:
     assert rooted("/r", address) == found
 
 
-@pytest.mark.parametrize(
-    ("root_path", "path", "inside"),
+@for_each(
     [
         ("", "/s/a/owner", ("/s/a", "/s/a/owner")),
         ("", "/s/a", ("/s/a", "/s/a/")),
@@ -50,7 +49,7 @@ def test_redirects_leave_other_sites_alone(address: str, found: str) -> None:
         ("", "/owner", None),
         ("/p", "/p/s/a/x", ("/p/s/a", "/p/s/a/x")),
         ("/p", "/s/a/x", None),
-    ],
+    ]
 )
 def test_a_request_is_below_a_path_by_whole_parts(root_path: str, path: str, inside: object) -> None:
     scope = below({"type": "http", "root_path": root_path, "path": path}, "/s/a")

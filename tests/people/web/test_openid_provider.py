@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from offenders import for_each
 from starlette.testclient import TestClient
 
 from tutelage.base.errors import TutelageError
@@ -183,7 +184,7 @@ def test_signing_in_to_a_study_among_several_stays_there(lite: Store, stub: Stub
         assert http.get("/sign-in/callback", params={"state": state, "code": "c"}).status_code == 404
 
 
-@pytest.mark.parametrize("issuer", ["http://id.example.org", "id.example.org", "ftp://x", ""])
+@for_each(["http://id.example.org", "id.example.org", "ftp://x", ""])
 def test_a_provider_without_encryption_is_refused(issuer: str) -> None:
     with pytest.raises(TutelageError, match="https"):
         Provider(issuer, CLIENT)

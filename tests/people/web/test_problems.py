@@ -1,7 +1,7 @@
 """A problem is shown once: beside its field, or above the forms where no field of the page has it."""
 
 import jinja2
-import pytest
+from offenders import for_each
 
 from tutelage.people.web.problems import Problem
 
@@ -10,9 +10,7 @@ FORMS = jinja2.Template(
 )
 
 
-@pytest.mark.parametrize(
-    ("field", "page"), [("a", "/Not so.|"), ("b", "/|Not so."), ("c", "Not so./|"), ("", "Not so./|")]
-)
+@for_each([("a", "/Not so.|"), ("b", "/|Not so."), ("c", "Not so./|"), ("", "Not so./|")])
 def test_it_stands_in_one_place(field: str, page: str) -> None:
     problem = Problem("Not so.", field)
     assert problem

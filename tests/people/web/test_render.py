@@ -4,7 +4,6 @@ import re
 import time
 from html.parser import HTMLParser
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from offenders import for_each
@@ -187,8 +186,7 @@ def test_markdown_is_formatted() -> None:
 ARABIC, HEBREW = "\u0646\u0639\u0645", "\u05db\u05df"
 
 
-@pytest.mark.parametrize(
-    ("text", "directions"),
+@for_each(
     [
         ("yes", {"p": ["ltr"]}),
         (ARABIC, {"p": ["rtl"]}),
@@ -199,7 +197,7 @@ ARABIC, HEBREW = "\u0646\u0639\u0645", "\u05db\u05df"
         (f"`code` {ARABIC}", {"p": ["rtl"]}),
         (f"> # {HEBREW}", {"blockquote": ["rtl"], "h3": ["rtl"]}),
         (f"| {ARABIC} | b |\n|-|-|\n| 1 | {ARABIC} |", {"table": ["rtl"], "th": ["rtl", "ltr"], "td": ["rtl"]}),
-    ],
+    ]
 )
 def test_each_block_has_the_direction_of_its_first_letter(text: str, directions: dict[str, list[str]]) -> None:
     attributes = assert_harmless(render(text)).attributes
@@ -265,7 +263,7 @@ def test_code_is_coloured_and_complete() -> None:
     assert Reader(html).text.strip("\n") == code
 
 
-@pytest.mark.parametrize("language", ["", "nosuchlanguage", "../../etc/passwd", "python extra words"])
+@for_each(["", "nosuchlanguage", "../../etc/passwd", "python extra words"])
 def test_code_of_any_language_is_shown(language: str) -> None:
     assert "x = 1" in Reader(render(f"```{language}\nx = 1\n```")).text
 
@@ -304,15 +302,14 @@ def test_no_text_keeps_the_server_busy(unit: str) -> None:
     assert_harmless(html)
 
 
-@pytest.mark.parametrize(
-    ("html", "kept"),
+@for_each(
     [
         ("<p onclick='x()'>a</p>", "<p>a</p>"),
         ("<script>alert(1)</script>b", "b"),
         ("<a href='javascript:1'>c</a>", '<a target="_blank" rel="noopener noreferrer nofollow">c</a>'),
         ("<span class='t-k evil'>d</span>", '<span class="t-k">d</span>'),
         ("<p id='screen' style='color:red' data-x=1>e</p>", "<p>e</p>"),
-    ],
+    ]
 )
 def test_the_sanitiser_alone_would_do(html: str, kept: str) -> None:
     """Whatever a step before it lets through, the last one stops it."""

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from babel.support import NullTranslations
+from offenders import for_each
 
 from tutelage.people import (
     Plan,
@@ -155,14 +156,13 @@ def test_no_page_of_raters_has_words_that_cannot_be_translated(lite: Store) -> N
     assert seen > 40
 
 
-@pytest.mark.parametrize(
-    "planted",
+@for_each(
     [
         "<p>⟦All⟧ well</p>",
         '<p aria-label="Prompt">⟦x⟧</p>',
         "<p>⟦one⟧<b>two</b></p>",
         '<a href="mailto:?subject=My%20link&body=x">⟦Mail⟧</a>',
-    ],
+    ]
 )
 def test_a_planted_word_is_found(planted: str) -> None:
     assert Unmarked(planted).found != []

@@ -2,7 +2,7 @@
 
 import json
 
-import pytest
+from offenders import for_each
 
 from tutelage.data.records import Message, ToolCall, user
 from tutelage.people.web.render import render
@@ -11,8 +11,7 @@ from tutelage.people.web.traces import is_error, messages_data, step_html, steps
 HOSTILE = '<script>alert("x")</script>\u202e'
 
 
-@pytest.mark.parametrize(
-    ("content", "failed"),
+@for_each(
     [
         ("error: no such page", True),
         ("  Error: 3", True),
@@ -23,7 +22,7 @@ HOSTILE = '<script>alert("x")</script>\u202e'
         ("errors: none", False),
         ("{", False),
         ("", False),
-    ],
+    ]
 )
 def test_a_result_that_says_it_failed_is_an_error(content: str, failed: bool) -> None:
     assert is_error(content) is failed

@@ -1,23 +1,22 @@
 """Filters of the templates."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.people.web.words import EXCERPT, excerpts
 
 SAME = "Sure! Here is a short answer to your question about the sky: "
 
 
-@pytest.mark.parametrize(
-    ("texts", "pieces"),
+@for_each(
     [
         (("a", "b"), ("a", "b")),
         (("two\nlines", ""), ("two lines", "")),
         (("x" * 200, "y"), ("x" * EXCERPT + "…", "y")),
         ((SAME + "blue is scattered", SAME + "black at night"), ("…blue is scattered", "…black at night")),
         ((SAME, SAME), (SAME.strip(), SAME.strip())),
-    ],
+    ]
 )
 def test_an_excerpt_begins_where_the_texts_differ(texts: tuple[str, ...], pieces: tuple[str, ...]) -> None:
     assert excerpts(texts) == pieces

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar, draw
 from tutelage.report.figures.drawing import STROKES, runs, thin
@@ -18,7 +19,7 @@ from tutelage.report.figures.scales import frame
 from .reading import NAN, PIXEL, drawn, pixels, strokes, titles, with_class
 
 
-@pytest.mark.parametrize("size", [501, 777, 5000])
+@for_each([501, 777, 5000])
 def test_thinning_keeps_ends_and_extremes(size: int) -> None:
     values = [float(v) for v in np.random.default_rng(size).standard_cauchy(size)]
     kept = thin([(float(i), v) for i, v in enumerate(values)])

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.report.figures.scales import Scale, domain, rounded
 
@@ -55,15 +56,14 @@ def test_linear_ticks_are_inside_evenly_spaced_and_round(low: float, span: float
     assert min(abs(mantissa - unit) for unit in (1, 2, 2.5, 5)) < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
+@for_each(
     [
         (1, 1000, (1, 10, 100, 1000)),
         (1, 100, (1, 2, 5, 10, 20, 50, 100)),
         (4.1, 21, (5, 10, 20)),
         (1e-8, 1e2, (1e-8, 1e-6, 1e-4, 1e-2, 1, 1e2)),
         (2.1, 3.9, (2.5, 3.0, 3.5)),
-    ],
+    ]
 )
 def test_log_ticks(low: float, high: float, expected: tuple[float, ...]) -> None:
     assert Scale(low, high, 0, 1, log=True).ticks(5) == pytest.approx(expected)

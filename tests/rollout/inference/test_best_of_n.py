@@ -4,6 +4,7 @@ import itertools
 import math
 
 import pytest
+from offenders import for_each
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -62,7 +63,7 @@ def kl_by_enumeration(p, scores, n):
     return sum(q * math.log(q / p[i]) for i, q in best.items() if q > 0)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@for_each([1, 2, 3, 4])
 def test_no_score_takes_best_of_n_further_than_the_bound(n):
     for p, scores in [([0.5, 0.3, 0.2], [0, 1, 2]), ([0.1, 0.2, 0.7], [2, 1, 0]), ([0.25] * 4, [0, 1, 1, 2])]:
         assert kl_by_enumeration(p, scores, n) <= best_of_n_kl(n) + 1e-12

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from offenders import for_each
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -31,8 +32,8 @@ def recited(monkeypatch, policy, text):
     return pieces, said
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "opt"])
-def test_what_is_streamed_is_what_is_said(tiny_model, family):
+@for_each(["llama", "qwen3", "opt"])
+def test_what_is_streamed_is_what_is_said(family, tiny_model):
     policy = load(tiny_model(family))
     for seed in range(6):
         pieces = []
@@ -42,10 +43,8 @@ def test_what_is_streamed_is_what_is_said(tiny_model, family):
         assert len([piece for piece in pieces if piece]) > 3 or len(text) < 20
 
 
-@pytest.mark.parametrize(
-    "text", ["Water.", "Two  words\n\nand lines", "Grüße, 水 and 🌧️ fall", "Us and User and \nUser in a line", ""]
-)
-def test_any_text_arrives_as_it_is_and_in_pieces(tiny_model, monkeypatch, text):
+@for_each(["Water.", "Two  words\n\nand lines", "Grüße, 水 and 🌧️ fall", "Us and User and \nUser in a line", ""])
+def test_any_text_arrives_as_it_is_and_in_pieces(text, tiny_model, monkeypatch):
     policy = load(tiny_model("llama"))
     pieces, said = recited(monkeypatch, policy, text)
     assert said == "".join(pieces) == text

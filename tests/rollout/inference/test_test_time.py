@@ -1,6 +1,7 @@
 """Test-time preference optimisation with scripted models: one that obeys, one that does not."""
 
 import pytest
+from offenders import for_each
 from served import choices, serving
 
 from tutelage.base import config
@@ -166,7 +167,7 @@ def test_it_works_over_an_endpoint():
     assert limits == {32, 512}, "critiques and advice have a limit of their own"
 
 
-@pytest.mark.parametrize("bad", [{"width": 1}, {"rounds": -1}, {"words": 0}])
+@for_each([{"width": 1}, {"rounds": -1}, {"words": 0}])
 def test_a_search_that_makes_no_sense(bad):
     with pytest.raises(TutelageError, match="at least"):
         SearchSettings(**bad)

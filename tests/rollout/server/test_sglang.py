@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 from served import serving
 
 from tutelage.base import config
@@ -48,13 +49,12 @@ def test_an_answer_that_is_none(answer, error, told):
         SglangApi().generate(Connection(served.url, Transport("it", retries=0)), ASKED)
 
 
-@pytest.mark.parametrize(
-    ("handover", "wait", "paths"),
+@for_each(
     [
         (SglangLoraHandover(), True, ["/load_lora_adapter"]),
         (SglangDiskHandover(), True, ["/update_weights_from_disk"]),
         (SglangDiskHandover(), False, ["/pause_generation", "/update_weights_from_disk", "/continue_generation"]),
-    ],
+    ]
 )
 def test_new_weights(handover, wait, paths):
     with serving(lambda asked, number: {"success": True}) as served:

@@ -3,6 +3,7 @@
 import pytest
 import tiny
 import torch
+from offenders import for_each
 from served import serving
 from tiny_training import CPU, PAD, policy_of, some_rows
 
@@ -60,16 +61,15 @@ def test_another_vocabulary_is_refused(served, tiny_model):
         connect_teacher(served.url, other)
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
+@for_each(
     [
         ({"choices": [{"text": "well"}]}, "did not answer /v1/completions with the token ids"),
         ({"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [None]}}]}, "did not answer /v1/completions"),
         (400, "refused the request"),
         (500, "did not answer after 1 attempt"),
-    ],
+    ]
 )
-def test_servers_that_are_no_teachers(tiny_model, answer, told):
+def test_servers_that_are_no_teachers(answer, told, tiny_model):
     tokenizer = policy_of(tiny_model("llama")).tokenizer
 
     def said(body, number):

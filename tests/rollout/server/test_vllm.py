@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from offenders import for_each
 from served import serving
 from tiny_training import policy_of
 from vllm_stub import VllmStub
@@ -76,14 +77,13 @@ def test_every_setting_is_said_so_that_no_default_of_the_server_counts():
     assert "stop" not in params
 
 
-@pytest.mark.parametrize(
-    ("said", "error", "told"),
+@for_each(
     [
         ({"choices": [{"index": 0, "finish_reason": "abort"}]}, Unanswered, "aborted a request"),
         ({}, TutelageError, "did not answer as vLLM's"),
         ({"choices": []}, TutelageError, "with 2 responses"),
         ({"choices": [{"index": 0, "finish_reason": "stop", "token_ids": [1]}] * 2}, TutelageError, "did not"),
-    ],
+    ]
 )
 def test_an_answer_in_another_form_is_shown(said, error, told):
     with serving(lambda asked, number: said) as served, pytest.raises(error, match=told):

@@ -6,6 +6,7 @@ import signal
 import httpx
 import pytest
 from forked import command
+from offenders import for_each
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
@@ -47,8 +48,7 @@ def test_other_machines_get_a_warning(tiny_model, caplog):
     assert server.url.startswith("http://127.0.0.1:")
 
 
-@pytest.mark.parametrize(
-    ("host", "allowed"),
+@for_each(
     [
         ("localhost:80", True),
         ("127.0.0.1:80", True),
@@ -58,7 +58,7 @@ def test_other_machines_get_a_warning(tiny_model, caplog):
         ("localhost.evil.example", False),
         ("", False),
         ("[", False),
-    ],
+    ]
 )
 def test_only_names_of_this_machine_are_answered(host, allowed):
     guard = Guard(app=None, key="", only_local=True)

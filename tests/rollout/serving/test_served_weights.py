@@ -1,8 +1,11 @@
 """Weights that change under a server: from folders, and as adapters beside the model's own."""
 
+from itertools import product
+
 import pytest
 import tiny
 import torch
+from offenders import for_each
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
@@ -53,9 +56,8 @@ def assert_same(found, expected):
     torch.testing.assert_close(found[2], expected[2], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_weights_of_a_folder_are_those_of_a_policy_loaded_from_it(tiny_model, tmp_path, family, engine):
+@for_each(product(["plain", "auto"], ["llama", "gpt2"]))
+def test_weights_of_a_folder_are_those_of_a_policy_loaded_from_it(engine, family, tiny_model, tmp_path):
     own, other = tiny_model(family), tiny_model(family, seed=7)
     weights = ServedWeights(load_policy(own, device="cpu", engine=engine))
     before = computed(None, weights)

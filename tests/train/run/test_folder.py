@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forked import python
+from offenders import for_each
 
 from tutelage.base.config import Checkpoints, Lora
 from tutelage.base.errors import TutelageError
@@ -268,10 +270,9 @@ def test_a_summary_is_json_whatever_the_figures_are(tmp_path: Path, caplog: pyte
     assert "policy.ci is inf" in caplog.text
 
 
-@pytest.mark.parametrize("told", [None, "tutelage-run/0"])
-@pytest.mark.parametrize("finished", [False, True])
+@for_each(product([None, "tutelage-run/0"], [False, True]))
 def test_a_run_in_another_format_is_refused_and_stays_as_it_is(
-    tmp_path: Path, told: str | None, finished: bool
+    told: str | None, finished: bool, tmp_path: Path
 ) -> None:
     with Run.open(tmp_path / "r", Settings()) as run:
         run.log(1, {"loss": 1.0})
@@ -409,9 +410,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 """What happens to a file of three bytes, by what is said of it."""
 
 
-@pytest.mark.parametrize("name", ["checkpoint.json", "state.pt", "inner/model.bin"])
+@for_each(["checkpoint.json", "state.pt", "inner/model.bin"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def save(folder: Path) -> None:
         (folder / "inner").mkdir()
@@ -502,8 +503,8 @@ SAVES = {
 }
 
 
-@pytest.mark.parametrize("library", SAVES)
-def test_a_limit_of_the_system_is_reported_whichever_library_writes(tmp_path: Path, library: str) -> None:
+@for_each(SAVES)
+def test_a_limit_of_the_system_is_reported_whichever_library_writes(library: str, tmp_path: Path) -> None:
     code = f"""
         import resource, sys
         from dataclasses import dataclass
@@ -535,8 +536,8 @@ def test_a_limit_of_the_system_is_reported_whichever_library_writes(tmp_path: Pa
     assert sorted(path.name for path in (tmp_path / "r" / "checkpoints").iterdir()) == ["step-1", "step-3"]
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.004, 0.012, 0.03, 0.05])
-def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_complete(tmp_path: Path, moment: float) -> None:
+@for_each([0.0, 0.004, 0.012, 0.03, 0.05])
+def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_complete(moment: float, tmp_path: Path) -> None:
     code = """
         import sys
         from dataclasses import dataclass

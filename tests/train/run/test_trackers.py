@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.train.run.trackers import Past, start_tracker
@@ -19,12 +20,11 @@ def test_an_unknown_tracker_is_refused_with_the_known_ones(tmp_path: Path) -> No
         start_tracker("wandbb", tmp_path, {})
 
 
-@pytest.mark.parametrize(
-    ("name", "package"),
-    [("wandb", "wandb"), ("tensorboard", "torch.utils.tensorboard"), ("trackio", "trackio"), ("mlflow", "mlflow")],
+@for_each(
+    [("wandb", "wandb"), ("tensorboard", "torch.utils.tensorboard"), ("trackio", "trackio"), ("mlflow", "mlflow")]
 )
 def test_a_tracker_that_is_not_installed_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str
+    name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(TutelageError, match=rf'pip install "tutelage\[{name}\]"'):
@@ -102,8 +102,7 @@ def test_ones_own_tracker_is_started_told_and_closed(tmp_path: Path) -> None:
     assert Own.started.seen == [tmp_path, {"seed": 3}, (1, {"loss": 0.5}), "closed"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
+@for_each(
     [
         ("nowhere_at_all:Own", "module of the tracker 'nowhere_at_all:Own' cannot be imported"),
         (":Own", "module of the tracker ':Own' cannot be imported"),
@@ -111,9 +110,9 @@ def test_ones_own_tracker_is_started_told_and_closed(tmp_path: Path) -> None:
         (f"{__name__}:__name__", "neither a function nor a class"),
         (f"{__name__}:no_tracker", "must return a function of a step and its metrics; it returned None"),
         (f"{__name__}:failing", "does not start: no library of mine"),
-    ],
+    ]
 )
-def test_ones_own_tracker_that_cannot_be_used_is_refused(tmp_path: Path, name: str, message: str) -> None:
+def test_ones_own_tracker_that_cannot_be_used_is_refused(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(TutelageError, match=message):
         start_tracker(name, tmp_path, {})
 
@@ -203,9 +202,9 @@ def test_mlflow_gets_settings_steps_and_how_the_run_ended(
     ]
 
 
-@pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
+@for_each(["wandb", "trackio", "mlflow"])
 def test_a_run_that_goes_on_keeps_its_id_and_repeats_no_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, entities = Service(name), ModuleType("mlflow.entities")
     entities.Metric = lambda *values: values  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ from itertools import groupby
 import pytest
 import torch
 from forked import python
+from offenders import for_each
 from tiny_training import (
     CPU,
     PAD,
@@ -115,8 +116,8 @@ def test_the_loss_of_weighted_rows_is_their_weighted_mean(tiny_model):
     assert torch.equal(WeightedRows.of(rows, [1.0] * 4).weight, WeightedRows.of(rows).weight)
 
 
-@pytest.mark.parametrize(("p_chosen", "margin"), [(1.0, 0.0), (0.7, 0.0), (1.0, 0.5), (0.2, 0.3), (0.5, 0.0)])
-def test_preferences_are_fitted_by_the_weighted_cross_entropy(tiny_model, p_chosen, margin):
+@for_each([(1.0, 0.0), (0.7, 0.0), (1.0, 0.5), (0.2, 0.3), (0.5, 0.0)])
+def test_preferences_are_fitted_by_the_weighted_cross_entropy(p_chosen, margin, tiny_model):
     model = scalar(tiny_model("llama"))
     pairs = some_pairs(6, p_chosen=p_chosen, margin=margin)
 
@@ -235,7 +236,7 @@ def test_moments_without_room_are_told_of_in_a_sentence_and_change_no_weight():
 # What moves the weights -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+@for_each(["linear", "cosine", "constant"])
 def test_the_learning_rate_follows_its_schedule(schedule):
     x = torch.nn.Parameter(torch.zeros(3, 3))
     settings = config.Optimiser(lr=0.5, warmup=4, schedule=schedule)
@@ -279,7 +280,7 @@ def test_weights_decay_and_biases_do_not_and_groups_have_rates_of_their_own():
 # Which rows ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("count", "batch"), [(10, 3), (9, 3), (4, 9), (1, 1)])
+@for_each([(10, 3), (9, 3), (4, 9), (1, 1)])
 def test_every_item_is_read_once_an_epoch_in_an_order_that_the_step_alone_decides(count, batch):
     order = Order(list(range(count)), batch, seed=5)
     per_epoch = -(-count // min(batch, count))
@@ -293,7 +294,7 @@ def test_every_item_is_read_once_an_epoch_in_an_order_that_the_step_alone_decide
     assert count < 4 or any(Order(list(range(count)), batch, seed=6)(s) != order(s) for s in range(per_epoch))
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 40])
+@for_each([1, 3, 4, 40])
 def test_items_that_share_something_are_read_together_but_never_fill_a_batch(size):
     items = [(group, number) for number in range(size) for group in range(12)]
     order = Order(items, 16, seed=3, together=[group for group, _ in items])
@@ -307,7 +308,7 @@ def test_items_that_share_something_are_read_together_but_never_fill_a_batch(siz
     assert size > 1 or epoch == [item for step in range(order.steps_per_epoch) for item in Order(items, 16, 3)(step)]
 
 
-@pytest.mark.parametrize(("length", "context"), [(20, 7), (21, 7), (19, 7), (5, 7), (7, 7), (8, 7), (2, 2), (1, 4)])
+@for_each([(20, 7), (21, 7), (19, 7), (5, 7), (7, 7), (8, 7), (2, 2), (1, 4)])
 def test_windows_predict_every_token_of_a_stream_once(length, context):
     stream = list(range(100, 100 + length))
     made = windows(stream, context)

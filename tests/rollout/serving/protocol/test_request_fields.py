@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from offenders import for_each
 
 from tutelage.rollout.serving.protocol.bodies import ChatFields, CompletionsFields, GenerateFields, MessageFields
 from tutelage.rollout.serving.protocol.model import Limits
@@ -25,8 +26,7 @@ def test_whole_numbers_are_numbers_and_the_bounds_are_included() -> None:
     assert fields.stop == "x"
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "param", "words"),
+@for_each(
     [
         (CompletionsFields, {"seed": 2**64}, "seed", ["whole number", str(2**64 - 1)]),
         (CompletionsFields, {"n": True}, "n", ["1 to 64", "True"]),
@@ -57,7 +57,7 @@ def test_whole_numbers_are_numbers_and_the_bounds_are_included() -> None:
             ["Unknown", "top_p"],
         ),
         (MessageFields, {"role": "user", "content": [{"type": "text", "text": 3}]}, "content", ["a text"]),
-    ],
+    ]
 )
 def test_a_refusal_names_the_field_and_what_it_takes(
     kind: Any, body: dict[str, Any], param: str, words: list[str]

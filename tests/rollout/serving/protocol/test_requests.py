@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from call_templates import SCHEMA
+from offenders import for_each
 
 from tutelage.data.records import Message, ToolCall
 from tutelage.rollout.serving.protocol.bodies import ChatFields
@@ -50,8 +51,7 @@ def test_no_tool_is_offered_with_the_choice_of_none() -> None:
 NAMED = {"type": "function", "function": {"name": "lookup"}}
 
 
-@pytest.mark.parametrize(
-    ("messages", "more", "param", "word"),
+@for_each(
     [
         ([ASKED], {"tool_choice": "required"}, "tool_choice", "required"),
         ([ASKED], {"tool_choice": NAMED}, "tool_choice", "lookup"),
@@ -69,7 +69,7 @@ NAMED = {"type": "function", "function": {"name": "lookup"}}
             "messages[1].tool_calls",
             "list",
         ),
-    ],
+    ]
 )
 def test_what_cannot_be_read_is_refused_by_its_field(
     messages: list[Any], more: dict[str, Any], param: str, word: str
