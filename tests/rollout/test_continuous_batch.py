@@ -233,7 +233,8 @@ def test_servers_are_asked_for_turns_as_they_arrive(policy):
     rollout, generator, environment = served(policy, sleeping(3, 0.02))
     other, slow, _ = served(policy, sleeping(3, 0.0), deterministic=True)
     assert_same(rollout, other, bits=False)
-    assert sorted(generator.asked[:4]) == [((p.id,), 4) for p in PROMPTS]
+    first = [asked for asked in generator.asked if asked[1] == 4]  # later turns may come before the last of them
+    assert sorted(first) == [((p.id,), 4) for p in PROMPTS]
     assert len(generator.asked) > len(slow.asked)
     assert environment.metrics() == {}
 

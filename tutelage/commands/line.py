@@ -129,7 +129,8 @@ def _refuse(error: TutelageError, words: Sequence[str]) -> int:
     """Print an error of the command `words`, and the address of its documentation. Returns the exit status."""
     if processes.reports(error):
         print(f"error: {processes.name_of_rank()}{error}", file=sys.stderr)
-        print(f"See {page_about(error, words[0] if words else '')}", file=sys.stderr)
+        print(f"See {page_about(error, words[0] if words else '')}", file=sys.stderr, flush=True)
+        processes.note_report()
     return 2
 
 

@@ -9,9 +9,12 @@ torchrun on this machine; for several machines call torchrun directly:
 import atexit
 import logging
 import os
+import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.base.errors import TutelageError
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
     from tutelage.engines.ranks.ranks import Ranks
+
+REPORTS = "TUTELAGE_REPORTS"
+"""Environment variable of the ranks that `launch` starts: the file that is not empty once a rank has printed its
+error."""
 
 
 def world_size() -> int:
@@ -106,8 +113,15 @@ def name_of_rank() -> str:
     return f"rank {world_rank()} of {world_size()}: " if world_size() > 1 else ""
 
 
+def note_report() -> None:
+    """Tell `launch`, if it started this rank, that the rank has printed its error."""
+    if file := os.environ.get(REPORTS):
+        Path(file).write_text("1", encoding="utf-8")
+
+
 def launch(processes: int, words: Sequence[str]) -> int:
-    """Run `tutelage WORDS` in `processes` ranks on this machine by torchrun's agent. Returns the exit status."""
+    """Run `tutelage WORDS` in `processes` ranks on this machine by torchrun's agent. Returns the exit status. Raises
+    TutelageError if a signal killed a rank and no other rank has reported that: the agent ends them at once."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -127,10 +141,23 @@ def launch(processes: int, words: Sequence[str]) -> int:
         local_addr="127.0.0.1",
     )
     try:
-        elastic_launch(settings, sys.executable)("-m", "tutelage", *words)
-    except ChildFailedError as error:
-        code = error.get_first_failure()[1].exitcode
-        return code if code >= 0 else 128 - code  # signals as exit codes of a shell
+        with tempfile.NamedTemporaryFile(prefix="tutelage-") as reports:
+            os.environ[REPORTS] = reports.name
+            try:
+                elastic_launch(settings, sys.executable)("-m", "tutelage", *words)
+            except ChildFailedError as error:
+                rank, failure = error.get_first_failure()
+                if failure.exitcode >= 0:
+                    return failure.exitcode
+                if os.path.getsize(reports.name):
+                    return 128 - failure.exitcode  # as a shell does
+                cause = signal.strsignal(-failure.exitcode)
+                raise TutelageError(
+                    f"rank {rank} of {processes}: signal {-failure.exitcode} ({cause}) ended it, which the system does "
+                    "when memory runs out. The latest checkpoint is complete: continue with --resume."
+                ) from None
+            finally:
+                del os.environ[REPORTS]
     except SignalException as stopped:
         return 128 + int(stopped.sigval)
     return 0

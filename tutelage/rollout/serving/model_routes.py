@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -25,6 +25,7 @@ from tutelage.rollout.serving.service import Results, Service
 from tutelage.rollout.serving.updates import update_routes
 from tutelage.rollout.serving.usage import Usage
 
+T = TypeVar("T")
 Reader = Callable[[object, ServedModel], Reply]
 EVENTS, NOT_CACHED, LAST_EVENT = "text/event-stream", {"Cache-Control": "no-cache"}, b"data: [DONE]\n\n"
 """Media type and headers of a stream, and its end."""
@@ -74,7 +75,7 @@ def _answering(
         reply = await asyncio.to_thread(read, body, service.model)
         results = service.submit(reply)
         if not reply.streams:
-            return await _unless_gone(request, _body(results))
+            return _json(await _unless_gone(request, _body(results)))
         return StreamingResponse(
             _events(results), media_type=EVENTS, headers=NOT_CACHED, background=BackgroundTask(results.cancel)
         )
@@ -89,12 +90,16 @@ async def _body(results: Results) -> dict[str, Any]:
         results.cancel()
 
 
-async def _unless_gone(request: Request, body: Coroutine[Any, Any, dict[str, Any]]) -> Response:
-    """Whole response as JSON. Computation is cancelled when the client disconnects."""
-    task, left = asyncio.create_task(body), asyncio.create_task(departure(request))
+def _json(body: dict[str, Any] | None) -> Response:
+    return Response(status_code=CLIENT_IS_GONE) if body is None else JSONResponse(body)
+
+
+async def _unless_gone(request: Request, computation: Coroutine[Any, Any, T]) -> T | None:
+    """The result, or None if the client disconnects, which cancels the computation."""
+    task, left = asyncio.create_task(computation), asyncio.create_task(departure(request))
     try:
         await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
-        return JSONResponse(task.result()) if task.done() else Response(status_code=CLIENT_IS_GONE)
+        return task.result() if task.done() else None
     finally:
         task.cancel()
         left.cancel()
@@ -122,10 +127,15 @@ def _recording(
         second = (candidate,) if candidate is not None and use is not None and use.candidate else ()
         chat = Chat(body, (*second, service), use)
         if not (isinstance(body, dict) and body.get("stream")):
-            return await _unless_gone(request, chat.body())
-        results = await chat.begin()
+            return _json(await _unless_gone(request, chat.body()))
+        results = await _unless_gone(request, chat.begin())
+        if results is None:
+            return _json(None)
         return StreamingResponse(
-            _events(results, chat), media_type=EVENTS, headers=NOT_CACHED, background=BackgroundTask(results.cancel)
+            _events(results, chat),
+            media_type=EVENTS,
+            headers=NOT_CACHED,
+            background=BackgroundTask(chat.close, results),
         )
 
     return answer

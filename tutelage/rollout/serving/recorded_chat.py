@@ -13,8 +13,6 @@ from tutelage.rollout.serving.service import Results, Service
 from tutelage.rollout.serving.usage import Outcome, Use
 
 _log = logging.getLogger(__name__)
-_departures: set[asyncio.Task[Any]] = set()
-"""Records in progress of clients who left; the loop itself holds tasks weakly."""
 
 
 class Chat:
@@ -26,6 +24,7 @@ class Chat:
         self._begun = time.monotonic()
         self._service = services[0]
         self._reply: ChatReply | None = None
+        self._recorded = False
 
     async def body(self) -> dict[str, Any]:
         """The whole response, with `feedback` if the completion was kept."""
@@ -37,7 +36,7 @@ class Chat:
                 finally:
                     results.cancel()
             except asyncio.CancelledError:
-                self._left()
+                await self.leave()
                 raise
             except Exception as error:
                 await self._failed(service, error)
@@ -56,6 +55,9 @@ class Chat:
                 except BaseException:
                     results.cancel()
                     raise
+            except asyncio.CancelledError:
+                await self.leave()
+                raise
             except Exception as error:
                 await self._failed(service, error)
                 continue
@@ -67,15 +69,22 @@ class Chat:
         try:
             async for chunk in results.chunks():
                 yield chunk
-        except (asyncio.CancelledError, GeneratorExit):
-            self._left()
-            raise
         except Exception:
             await self._record(None)
             raise
         kept = await self._record(results)
         if kept and self._reply is not None:
             yield self._reply.head | {"choices": [], "feedback": kept}
+
+    async def leave(self) -> None:
+        """Record that the client left, unless the response was complete or had failed."""
+        if not self._recorded:
+            await self._record(None, failed=False)
+
+    async def close(self, results: Results) -> None:
+        """End the response in chunks, also one whose client left before the first of them."""
+        results.cancel()
+        await self.leave()
 
     async def _submit(self, service: Service) -> Results:
         self._service = service
@@ -92,16 +101,11 @@ class Chat:
             await self._record(None)
         raise error
 
-    def _left(self) -> None:
-        """Record, after this task has ended, that the client left before the response was complete."""
-        task = asyncio.get_running_loop().create_task(self._record(None, failed=False))
-        _departures.add(task)
-        task.add_done_callback(_departures.discard)
-
     async def _record(self, results: Results | None, *, failed: bool = True) -> Any:
         """Record the outcome; `results` are those of a complete response, `failed` says why there are none."""
         if self._use is None or self._reply is None:
             return None
+        self._recorded = True
         answer = results.answers[0][0] if results is not None else None
         own = self._service is self._services[0]
         return await self._use.record(
