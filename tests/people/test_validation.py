@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import product
 
+import jinja2
 import pytest
 from offenders import for_each
 
@@ -12,7 +13,7 @@ from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.recruitment import PLATFORMS, Recruitment, find_platform
 from tutelage.people.settings import Consent, Plan
-from tutelage.people.validation import FieldError, check_range, find_named
+from tutelage.people.validation import FieldError, FormError, check_range, find_named
 from tutelage.people.vote_mapping import meaning_of
 
 NUMBERS: dict[str, tuple[Callable[[float], object], float, tuple[str, ...]]] = {
@@ -82,3 +83,31 @@ def test_the_ends_of_a_range_belong_to_it_and_no_number_does_not() -> None:
             check_range("share", Sentence("The share"), wrong, 0, 1)
     with pytest.raises(FieldError, match=r"“2”.*whole.*0 to 1"):
         check_range("share", Sentence("The share"), 2, 0, 1)
+
+
+FORMS = jinja2.Template(
+    "{% set made %}{{ problem.beside('a') }}|{{ problem.beside('b') }}{% endset %}{{ problem.above }}/{{ made }}"
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "page"), [("a", "/Not so.|"), ("b", "/|Not so."), ("c", "Not so./|"), ("", "Not so./|")]
+)
+def test_it_stands_in_one_place(field: str, page: str) -> None:
+    problem = FormError("Not so.", field)
+    assert problem
+    assert FORMS.render(problem=problem) == page
+
+
+def test_it_is_about_its_field_before_and_after_it_was_shown() -> None:
+    problem = FormError("Not so.", "a")
+    for _ in range(2):
+        assert (problem.is_about("a"), problem.is_about("b")) == (True, False)
+        problem.beside("a")
+
+
+def test_nothing_wrong_is_about_nothing() -> None:
+    problem = FormError()
+    assert not problem
+    assert not problem.is_about("")
+    assert FORMS.render(problem=problem) == "/|"

@@ -24,6 +24,7 @@ from tutelage.people import (
     open_store,
     submit,
 )
+from tutelage.people.store.visits import places_taken
 
 QUIET = Plan(overlap=2, gold_rate=0.0, repeat_rate=0.0)
 """No golds and no repeats: every question is a production item."""
@@ -125,3 +126,9 @@ def novice_of(store: Store, study: Study) -> int:
     practice = [dataclasses.replace(row, key=f"practice {row.key}") for row in item_rows(2, pool="training", gold="b")]
     add_items(store, study.id, prompts, completions, practice)
     return add_rater(store, study.id, "novice", training=True).id
+
+
+def places_of(store: Store, study: Study) -> int:
+    """How many places of the study are taken by visits."""
+    with store.read() as connection:
+        return places_taken(connection, study.id)

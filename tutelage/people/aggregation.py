@@ -16,7 +16,7 @@ import numpy as np
 from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS
 from tutelage.people.kinds import find_kind
-from tutelage.people.kinds.kind import Kind, Statement
+from tutelage.people.kinds.kind import Kind, RaterAnswer
 from tutelage.people.store.votes import Vote
 from tutelage.stats.agreement import Alpha, strength_scale
 from tutelage.stats.reliability import Reliability, dawid_skene, one_coin, posterior
@@ -83,7 +83,7 @@ def pair_votes(votes: Sequence[Vote]) -> Iterator[PairVote]:
 
 def agreements(votes: Sequence[Vote]) -> dict[str, Alpha]:
     """Agreement of raters beyond pairs, by name (`Kind.agreements`); all votes must be of one study."""
-    statements = [Statement(vote.item, vote.rater, vote.said) for vote in votes if vote.verdict != "skip"]
+    statements = [RaterAnswer(vote.item, vote.rater, vote.canonical) for vote in votes if vote.verdict != "skip"]
     return dict(find_kind(votes[0].kind).agreements(statements)) if votes else {}
 
 

@@ -364,7 +364,7 @@ def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        own = [find_kind(vote.kind).cells(vote.said) for vote, _ in votes]
+        own = [find_kind(vote.kind).cells(vote.canonical) for vote, _ in votes]
         names = list(dict.fromkeys(name for cells in own for name in cells))
         writer.writerow((*_CSV, *_MORE, *names))
         for (vote, consent), extra in zip(votes, own, strict=True):

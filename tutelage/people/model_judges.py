@@ -104,11 +104,11 @@ def by_criteria(question: Assignment, judge: JudgeCriterion) -> Answer:
         TutelageError: the question has an image, or the judge fails.
     """
     _refuse_images(question)
-    asked = [(text, criterion) for criterion in question.rubric for text in question.texts]
-    decided = mapped(lambda each: judge(question.messages, *each), asked, AT_ONCE)
+    questions = [(text, criterion) for criterion in question.rubric for text in question.texts]
+    decided = mapped(lambda each: judge(question.messages, *each), questions, AT_ONCE)
     words = {met: word for word, met in DECISIONS.items()}
     verdicts: dict[str, list[str]] = {}
-    for (_, criterion), met in zip(asked, decided, strict=True):
+    for (_, criterion), met in zip(questions, decided, strict=True):
         verdicts.setdefault(criterion.text, []).append(words[met])
     return judged(verdicts)
 

@@ -61,7 +61,7 @@ class UserFeedback:
 
     def __post_init__(self) -> None:
         if (self.good, self.better, self.preferred) == (None, None, None):
-            raise TutelageError("The feedback says nothing: give a thumb, a better version or a preferred completion.")
+            raise TutelageError("The feedback is empty: give a thumb, a better version or a preferred completion.")
         if self.preferred == self.completion:
             raise TutelageError("A completion cannot be preferred to itself: name another one.")
 
@@ -133,8 +133,8 @@ def keep_completion(store: Store, study_id: int, rater_id: int, served: ServedCo
     with store.write(lasting=False) as connection:
         if lock_rater(connection, rater_id).forgotten is not None:
             return False
-        kept, now = replace(served, messages=messages, text=text), store.now()
-        completions.insert_completion(connection, study_id, rater_id, kept, now)
+        stored, now = replace(served, messages=messages, text=text), store.now()
+        completions.insert_completion(connection, study_id, rater_id, stored, now)
         touch_rater(connection, rater_id, now)
         return True
 
@@ -155,16 +155,16 @@ def give_feedback(store: Store, study_id: int, user: str, feedback: UserFeedback
             raise _unknown(feedback.completion)
         rater = lock_rater(connection, rater.id)
         desk = _Desk(store, connection, study, rater)
-        kept = desk.find(feedback.completion, since)
+        completion = desk.find(feedback.completion, since)
         if feedback.good is not None:
-            desk.ask(f"use-{kept.key}", (desk.response(kept),), Answer(GOOD if feedback.good else BAD))
-            completions.set_outcome(connection, kept.id, float(feedback.good), store.now())
+            desk.ask(f"use-{completion.key}", (desk.response(completion),), Answer(GOOD if feedback.good else BAD))
+            completions.set_outcome(connection, completion.id, float(feedback.good), store.now())
         if feedback.better is not None:
-            desk.write_better(kept, feedback.better)
+            desk.write_better(completion, feedback.better)
             if feedback.good is None:
-                completions.set_outcome(connection, kept.id, 0.0, store.now())
+                completions.set_outcome(connection, completion.id, 0.0, store.now())
         if feedback.preferred is not None:
-            desk.prefer(kept, desk.find(feedback.preferred, since))
+            desk.prefer(completion, desk.find(feedback.preferred, since))
 
 
 def forget_user(store: Store, study_id: int, user: str) -> Forgotten:
@@ -193,43 +193,43 @@ class _Desk:
 
     def find(self, key: str, since: int) -> KeptCompletion:
         """A completion of the user."""
-        kept = completions.find_completion(self.connection, self.study.id, storable(key))
-        if kept is None or kept.rater_id != self.rater.id or kept.created < since:
+        completion = completions.find_completion(self.connection, self.study.id, storable(key))
+        if completion is None or completion.rater_id != self.rater.id or completion.created < since:
             raise _unknown(key)
-        return kept
+        return completion
 
-    def response(self, kept: KeptCompletion) -> StoredResponse:
+    def response(self, completion: KeptCompletion) -> StoredResponse:
         """The completion as a response."""
-        number = completions.become_response(self.connection, self.study.id, kept)
+        number = completions.become_response(self.connection, self.study.id, completion)
         return completions.response_of(self.connection, number)
 
-    def write_better(self, kept: KeptCompletion, text: str) -> None:
+    def write_better(self, completion: KeptCompletion, text: str) -> None:
         """Ask about a better version; an earlier version of the same completion no longer counts."""
-        check_correction(Correction(text, 0), (kept.text,))
-        original, last, number = self.response(kept), None, 0
-        while (found := self._version(kept, number + 1)) is not None:
-            last, number = found, number + 1
+        check_correction(Correction(text, 0), (completion.text,))
+        original, last, number = self.response(completion), None, 0
+        while (later := self._version(completion, number + 1)) is not None:
+            last, number = later, number + 1
         if last is None or last[1] != text:
             if last is not None:
-                key, now = f"use-{kept.key}-better-{number}", self.store.now()
+                key, now = f"use-{completion.key}-better-{number}", self.store.now()
                 completions.replace_item(self.connection, self.study.id, key, actor=self.rater.name, now=now)
             number += 1
-            key = f"{kept.key}-better-{number}"
+            key = f"{completion.key}-better-{number}"
             version = completions.insert_text(
-                self.connection, self.study.id, kept, key, text, sampler=WRITTEN, finished=True
+                self.connection, self.study.id, completion, key, text, sampler=WRITTEN, finished=True
             )
         else:
             version = last[0]
         displayed = (original, completions.response_of(self.connection, version))
-        self.ask(f"use-{kept.key}-better-{number}", displayed, Answer("right", 1))
+        self.ask(f"use-{completion.key}-better-{number}", displayed, Answer("right", 1))
 
-    def prefer(self, kept: KeptCompletion, other: KeptCompletion) -> None:
+    def prefer(self, completion: KeptCompletion, other: KeptCompletion) -> None:
         """Ask about two completions of one conversation, of which the user prefers the other."""
-        if kept.messages != other.messages:
+        if completion.messages != other.messages:
             raise TutelageError("The two completions reply to different conversations, so they cannot be compared.")
-        if kept.text == other.text:
+        if completion.text == other.text:
             raise TutelageError("The two completions have the same text, so neither is better.")
-        first, second = sorted((kept, other), key=lambda each: each.id)
+        first, second = sorted((completion, other), key=lambda each: each.id)
         pair = (self.response(first), self.response(second))
         choice = "right" if other.id == second.id else "left"
         self.ask(f"use-{first.key}-{second.key}", pair, Answer(choice, 1))
@@ -245,8 +245,8 @@ class _Desk:
             item_id = self._add(key, tuple(displayed[place] for place in order))
         question = reserve_turn(self.store, self.connection, self.study, self.rater, item_id, order, chosen_by="use")
         before = judgements.find_judgements(self.connection, self.study.id, "", question.id)[1]
-        said = judgements.displayed_answer(self.connection, before.id) if before is not None else None
-        if said != (answer.choice, answer.strength):
+        previous = judgements.displayed_answer(self.connection, before.id) if before is not None else None
+        if previous != (answer.choice, answer.strength):
             submit_within(self.connection, question.id, answer, self.store.now(), rater_id=self.rater.id)
 
     def _add(self, key: str, responses: tuple[StoredResponse, ...]) -> int:
@@ -260,6 +260,6 @@ class _Desk:
             self.connection, self.study.id, key, NewItem(row, responses), overlap, now, second=second
         )
 
-    def _version(self, kept: KeptCompletion, number: int) -> tuple[int, str] | None:
+    def _version(self, completion: KeptCompletion, number: int) -> tuple[int, str] | None:
         """Id and text of a version that the user wrote of a completion, by its number from 1."""
-        return completions.find_text(self.connection, self.study.id, f"{kept.key}-better-{number}")
+        return completions.find_text(self.connection, self.study.id, f"{completion.key}-better-{number}")

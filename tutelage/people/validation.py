@@ -102,3 +102,35 @@ def refuse_unstorable(text: str, where: str, field: str = "") -> None:
             where=where,
             number=error.start + 1,
         ) from error
+
+
+class FormError:
+    """The validation error of a page's form and the name of its field; both empty without an error.
+
+    A template shows it next to that field if the form has it, and otherwise above the forms. Read `above` after the
+    forms have been rendered: the layout renders them first.
+    """
+
+    def __init__(self, message: str = "", field: str = "") -> None:
+        self.message = message
+        self.field = field
+        self._shown = False
+
+    def __bool__(self) -> bool:
+        return bool(self.message)
+
+    def is_about(self, field: str) -> bool:
+        """Whether the error belongs to the field."""
+        return bool(self.message) and field == self.field
+
+    def beside(self, field: str) -> str:
+        """The message to show next to the field, marking it as shown; empty if it belongs to another field."""
+        if not self.is_about(field):
+            return ""
+        self._shown = True
+        return self.message
+
+    @property
+    def above(self) -> str:
+        """The message to show above the forms; empty if it is shown next to its field."""
+        return "" if self._shown else self.message

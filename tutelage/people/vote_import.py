@@ -71,10 +71,10 @@ def steps_to_judge(
         text = trace_text(record.steps)
         key = stable_id(prompt.id, json.dumps(list(map(step_value, record.steps))))
         completion = CompletionRecord(key, prompt.id, text, "", steps=record.steps)
-        known = pool != "production"
+        has_answer = pool != "production"
         item = Item(
-            f"{pool}-{key}" if known else key, prompt.id, (key,), "imported", pool=pool,
-            gold=str(_first_wrong(record)) if known else None,
+            f"{pool}-{key}" if has_answer else key, prompt.id, (key,), "imported", pool=pool,
+            gold=str(_first_wrong(record)) if has_answer else None,
             explanation=explanations[number] if explanations else "",
         )  # fmt: skip
         if item.key in items and items[item.key].gold != item.gold:

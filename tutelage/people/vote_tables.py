@@ -328,8 +328,8 @@ class _VoteReader:
         return split_text(self._texts.of[text]) if ballot.steps == split_text(text) else ballot.steps
 
     def _refuse_other_rubric(self, prompt: Prompt) -> None:
-        known = self.prompts.get(prompt.id)
-        if known is not None and known.data != prompt.data:
+        earlier = self.prompts.get(prompt.id)
+        if earlier is not None and earlier.data != prompt.data:
             raise Unusable(Sentence("an earlier row has the same prompt with another rubric"))
 
     def drop(self, reason: str, where: str) -> None:

@@ -162,7 +162,8 @@ def test_an_export_restores_the_rubric_and_the_verdicts(lite: Store, tmp_path: P
     submit(lite, question.id, truth(question))
     export_study(lite, study.id, tmp_path / "export", Selection())
     again = import_export(lite, tmp_path / "export", name="again")
-    assert [vote.said for vote in list_votes(lite, again.id)] == [vote.said for vote in list_votes(lite, study.id)]
+    votes, copies = (list_votes(lite, each.id) for each in (study, again))
+    assert [vote.canonical for vote in copies] == [vote.canonical for vote in votes]
     assert list_questions(lite, again.id)[0].prompt == list_questions(lite, study.id)[0].prompt
 
 
@@ -185,7 +186,7 @@ def test_a_forgotten_rater_leaves_the_verdicts(lite: Store) -> None:
     (before,), labels = list_votes(lite, study.id), label_study(lite, study.id, Selection()).labels.labels
     forget(lite, rater)
     (after,) = list_votes(lite, study.id)
-    assert (after.said, after.displayed) == (before.said, before.displayed)
+    assert (after.canonical, after.displayed) == (before.canonical, before.displayed)
     assert label_study(lite, study.id, Selection()).labels.labels == labels
 
 

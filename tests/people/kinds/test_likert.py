@@ -252,7 +252,7 @@ def test_an_export_comes_back_the_same(store: Store, tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     for row, vote in zip(rows, list_votes(store, study.id), strict=True):
         cells = {f"{name}_{letter}": int(row[f"{name}_{letter}"]) for name in CRITERIA for letter in "ab"}
-        assert cells == LIKERT.cells(vote.said)
+        assert cells == LIKERT.cells(vote.canonical)
 
 
 def test_ratings_are_taken_in_from_a_table(store: Store, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tutelage.people import (
 )
 from tutelage.people.answers import Canonical
 from tutelage.people.export import export_study
-from tutelage.people.kinds.kind import PairVerdict, ResponseValues, Screen, Statement
+from tutelage.people.kinds.kind import PairVerdict, RaterAnswer, ResponseValues, Screen
 from tutelage.people.kinds.steps import STEPS, first_wrong, judged, labels_until
 from tutelage.people.programs.new_rows import request_table
 from tutelage.people.restoration import import_export
@@ -115,8 +115,8 @@ def test_the_column_first_wrong_is_read_as_a_number_or_not_at_all() -> None:
 
 
 def test_agreement_is_perfect_with_one_voice_and_of_units_that_two_raters_labelled() -> None:
-    def statement(item: str, rater: str, number: int) -> Statement:
-        return Statement(item, rater, said(first_wrong(number, 4)))
+    def statement(item: str, rater: str, number: int) -> RaterAnswer:
+        return RaterAnswer(item, rater, said(first_wrong(number, 4)))
 
     same = [statement(item, rater, number) for item, number in (("x", 0), ("y", 2)) for rater in "ab"]
     alphas = STEPS.agreements(same)

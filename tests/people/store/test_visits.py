@@ -11,18 +11,9 @@ import pytest
 from tutelage.people import Answer, Store, Study, add_items, get_rater, next_assignment, submit
 from tutelage.people.recruitment import Recruitment, Visitor
 from tutelage.people.remuneration import Finish, finish, payment_csv
-from tutelage.people.store.visits import (
-    NotAdmitted,
-    end_visit,
-    enter,
-    list_visits,
-    places_taken,
-    recruit,
-    visit_of,
-    work_in,
-)
+from tutelage.people.store.visits import NotAdmitted, end_visit, enter, list_visits, recruit, visit_of, work_in
 
-from ..worlds import Clock, asked, better, item_rows, records, study_of
+from ..worlds import Clock, asked, better, item_rows, places_of, records, study_of
 
 TURK = Recruitment("mturk", answers=3, places=2, minutes=10, pay=12, currency="USD")
 
@@ -71,7 +62,7 @@ def test_places_are_counted_and_come_back(store: Store, study: Study, clock: Clo
     asked(store, first.id)
     end_visit(store, first.id, "left")
     third, _ = enter(store, study.id, person("W3"))
-    assert places_taken(store, study.id) == 2
+    assert places_of(store, study) == 2
     with pytest.raises(NotAdmitted, match="taken"):
         enter(store, study.id, person("W1"))
     clock.seconds += 11 * 60  # no sign of life of either
@@ -96,7 +87,7 @@ def test_places_are_never_given_twice(store: Store, study: Study) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (places_taken(store, study.id), len(refused)) == (2, 6)
+    assert (places_of(store, study), len(refused)) == (2, 6)
 
 
 def test_a_second_visit_is_refused_unless_it_is_wanted(store: Store, study: Study) -> None:
@@ -134,7 +125,7 @@ def test_the_practice_screens_out_with_a_code_of_its_own(store: Store, study: St
         return
     assert (told.visit.state, told.code) == ("screened", "OUT")
     assert told.link.endswith("cc=OUT")
-    assert places_taken(store, study.id) == 0
+    assert places_of(store, study) == 0
     with pytest.raises(NotAdmitted, match="already"):
         enter(store, study.id, person("W1", "another"))
 

@@ -24,7 +24,7 @@ from tutelage.people.store.studies import study_of
 from tutelage.people.validation import FieldError, check_ranges, number
 from tutelage.people.web import app
 from tutelage.people.web.api.changes import operation_routes
-from tutelage.people.web.api.table import describe
+from tutelage.people.web.api.endpoints import openapi
 from tutelage.people.web.forms import amendment_route, creation_route, revocation_route
 
 from .conftest import World
@@ -179,7 +179,7 @@ def test_the_form_of_a_grant_shows_its_secret_once_and_its_api_creates_lists_and
     assert site.owner().form("/owner/keys/melt", {"key": 1}).headers["location"] == "/owner/keys"
     assert site.owner().form("/owner/keys/melt", {"key": 1}).status_code == 404
 
-    body = describe(api)["components"]["schemas"]["NewKey"]
+    body = openapi(api)["components"]["schemas"]["NewKey"]
     assert (set(body["properties"]), body["required"]) == ({"room", "days"}, ["room"])
     token = create_token(world.store, world.study.id, NewToken("keys", ("manage",))).secret
     headers, address = {"authorization": f"Bearer {token}"}, "/api/v1/operations/key"
@@ -221,7 +221,7 @@ def test_its_form_is_read_by_type_and_its_api_is_described_and_takes_its_right(
         assert (refused.status_code, refused.text) == (400, field)
     for browser, status in ((site.nobody(), 401), (site.rater(), 403), (site.reviewer(), 403)):
         assert browser.form("/owner/pause", sent).status_code == status
-    told = describe([api])
+    told = openapi([api])
     body = told["components"]["schemas"]["PauseChanges"]
     assert body["properties"]["minutes"]["maximum"] == 60
     assert body["properties"]["tone"]["enum"] == ["kind", "short"]
@@ -306,7 +306,7 @@ def test_an_import_is_declared_once(world: World, monkeypatch: pytest.MonkeyPatc
     api = tuple(operation_routes(shelve))
     monkeypatch.setattr(app, "API_ROUTES", (*app.API_ROUTES, *api))
     site = World(world.store, world.study)
-    body = describe(api)["components"]["schemas"]["ShelvingRows"]
+    body = openapi(api)["components"]["schemas"]["ShelvingRows"]
     assert (set(body["properties"]), body["required"]) == ({"rows", "title", "words", "most"}, ["rows"])
     token = create_token(world.store, world.study.id, NewToken("books", ("manage",))).secret
     headers, address = {"authorization": f"Bearer {token}"}, "/api/v1/operations/shelve"

@@ -17,7 +17,7 @@ from tutelage.people import operations
 from tutelage.people.grants import RIGHTS, NewToken
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.web.api.dispatch import ROOT, ApiRoute
-from tutelage.people.web.api.table import API_ROUTES
+from tutelage.people.web.api.endpoints import API_ROUTES
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.call import Route
 from tutelage.people.web.routes import ROUTES

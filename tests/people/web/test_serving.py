@@ -318,7 +318,7 @@ def test_every_kind_goes_from_questions_to_preferences_and_back(
     assert run(capsys, "import", folder / "copy", folder / "out")[0] == 0
     copies = [open_store(folder / name / "study.sqlite") for name in ("study", "copy")]
     first, second = (list_votes(store, open_study(store).id) for store in copies)
-    assert [(vote.said, vote.displayed) for vote in first] == [(vote.said, vote.displayed) for vote in second]
+    assert [(vote.canonical, vote.displayed) for vote in first] == [(vote.canonical, vote.displayed) for vote in second]
     assert [open_study(store).kind for store in copies] == [KINDS[kind]] * 2
     for store in copies:
         store.close()

@@ -20,9 +20,9 @@ from tutelage.people.kinds.kind import (
     KindTraits,
     PairJudge,
     PairVerdict,
+    RaterAnswer,
     ResponseValues,
     Screen,
-    Statement,
     check_choice,
     check_parts,
     check_sides,
@@ -103,12 +103,12 @@ class Checklist:
         """Raises TutelageError: a question about criteria has no known answer."""
         raise TutelageError(f"the gold answer is '{gold}'; questions about criteria have no known answers")
 
-    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[RaterAnswer]) -> Mapping[str, Alpha]:
         """Krippendorff's alpha over all criteria; each criterion of a response is a unit, unsure is missing."""
         rows = [
             (f"{each.item}\x1f{name}\x1f{index}", each.rater, "met" if met else "unmet")
             for each in statements
-            for name, index, met in decisions_in(each.said.content)
+            for name, index, met in decisions_in(each.answer.content)
         ]
         if not rows:
             return {}

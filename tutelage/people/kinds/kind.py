@@ -82,12 +82,12 @@ class PairVerdict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Statement:
+class RaterAnswer:
     """A rater's answer to an item."""
 
     item: str
     rater: str
-    said: Canonical
+    answer: Canonical
 
 
 def every_pair(answer: Canonical, places: int) -> Iterator[PairVerdict]:
@@ -154,7 +154,7 @@ class Kind(Protocol):
         """The verdicts implied by the known answer of an item; `steps` is the number of steps. Raises TutelageError for
         an invalid one."""
 
-    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[RaterAnswer]) -> Mapping[str, Alpha]:
         """Agreement of raters beyond the pairs, by name."""
 
     def words(self, answer: Canonical) -> str:

@@ -20,9 +20,9 @@ from tutelage.people.kinds.kind import (
     KindTraits,
     PairJudge,
     PairVerdict,
+    RaterAnswer,
     ResponseValues,
     Screen,
-    Statement,
     by_response,
     check_choice,
     check_parts,
@@ -112,12 +112,12 @@ class Likert:
     def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         return known_pair(gold)
 
-    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[RaterAnswer]) -> Mapping[str, Alpha]:
         """Krippendorff's alpha with ordinal distance for each criterion; each response is a unit."""
         columns: dict[tuple[str, int], list[tuple[str, str, str]]] = {}
         for each in statements:
-            scale = _scale(each.said.content)
-            for name, values in _ratings(each.said.content).items():
+            scale = _scale(each.answer.content)
+            for name, values in _ratings(each.answer.content).items():
                 rows = columns.setdefault((name, scale), [])
                 rows += [
                     (f"{each.item}\x1f{letter}", each.rater, str(value))

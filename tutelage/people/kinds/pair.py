@@ -10,9 +10,9 @@ from tutelage.people.kinds.kind import (
     KindTraits,
     PairJudge,
     PairVerdict,
+    RaterAnswer,
     ResponseValues,
     Screen,
-    Statement,
     check_choice,
     check_parts,
     check_sides,
@@ -86,7 +86,7 @@ class Pair:
     def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         return known_pair(gold)
 
-    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[RaterAnswer]) -> Mapping[str, Alpha]:
         return {}
 
     def words(self, answer: Canonical) -> str:

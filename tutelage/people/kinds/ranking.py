@@ -12,9 +12,9 @@ from tutelage.people.kinds.kind import (
     KindTraits,
     PairJudge,
     PairVerdict,
+    RaterAnswer,
     ResponseValues,
     Screen,
-    Statement,
     by_response,
     check_choice,
     check_parts,
@@ -85,7 +85,7 @@ class Ranking:
     def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         return known_pair(gold)
 
-    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[RaterAnswer]) -> Mapping[str, Alpha]:
         return {}
 
     def words(self, answer: Canonical) -> str:

@@ -18,9 +18,9 @@ from tutelage.people.kinds.kind import (
     KindTraits,
     PairJudge,
     PairVerdict,
+    RaterAnswer,
     ResponseValues,
     Screen,
-    Statement,
     check_choice,
     check_parts,
     check_sides,
@@ -103,19 +103,19 @@ class Steps:
             raise TutelageError(
                 f"the gold answer is '{gold}'; it must be the number of the first wrong step, 1 to {steps}, or 0"
             )
-        said = Canonical(gold, 0, {"labels": labels_until(int(gold), steps)}, {})
-        return self.pairs(said, 1)
+        answer = Canonical(gold, 0, {"labels": labels_until(int(gold), steps)}, {})
+        return self.pairs(answer, 1)
 
-    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[RaterAnswer]) -> Mapping[str, Alpha]:
         """Krippendorff's alpha of the labels of steps, with ordinal distance, and of the first wrong step."""
-        said = list(statements)
+        answers = list(statements)
         rows = [
             (f"{each.item}\x1f{step}", each.rater, str(label), each.item)
-            for each in said
-            for step, label in enumerate(_labels(each.said.content))
+            for each in answers
+            for step, label in enumerate(_labels(each.answer.content))
             if label is not None
         ]
-        whole = [(each.item, each.rater, each.said.verdict, each.item) for each in said]
+        whole = [(each.item, each.rater, each.answer.verdict, each.item) for each in answers]
         return {
             Sentence("each step"): _alpha(rows, ordinal=True),
             Sentence("first wrong step"): _alpha(whole, ordinal=False),
@@ -142,8 +142,8 @@ class Steps:
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
         """The labels in columns `step_1`, …, or the number in a column `first_wrong`."""
-        given = [cells.get(f"step_{number}") for number in range(1, screen.steps + 1)]
-        labels = [_label(cell) for cell in given]
+        columns = [cells.get(f"step_{number}") for number in range(1, screen.steps + 1)]
+        labels = [_label(cell) for cell in columns]
         reasons = {n: str(cells.get(f"reason_{n}") or "").strip() for n in range(1, screen.steps + 1)}
         if any(label is not None for label in labels):
             return judged(labels, {number: reason for number, reason in reasons.items() if reason})

@@ -43,7 +43,8 @@ TRAITS = replace(
 
 @dataclass(frozen=True)
 class Thumbs(Pair):
-    """A single response, good or bad, or a bar between two. The content of an answer about one says so (`single`)."""
+    """A rating of one response as good or bad, or a comparison of two on a bar. The content of an answer about one
+    response has the key `single`."""
 
     name: str = "thumbs"
     traits: KindTraits = TRAITS

@@ -144,13 +144,13 @@ def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
     of = ballots.keep(place)
     codes, coded = np.unique(item, return_inverse=True)
     parent = codes // _SPAN**2
-    known = {
+    gold_verdicts = {
         (int(number) * _SPAN + each.first) * _SPAN + each.second: VERDICTS.index(each.verdict)
         for number, item_id in enumerate(of.item_id.tolist())
         if item_id in golds
         for each in kind.known(*golds[item_id])
     }
-    gold = np.array([known.get(code, -1) for code in codes.tolist()], dtype=np.int64)
+    gold = np.array([gold_verdicts.get(code, -1) for code in codes.tolist()], dtype=np.int64)
     columns = {field.name: getattr(of, field.name) for field in fields(of)}
     columns |= {"item": coded, "verdict": verdict, "strength": strength, "left": left, "gold": gold}
     columns |= {name: getattr(of, name)[parent] for name in ("item_id", "prompt", "pool", "round")}

@@ -87,40 +87,53 @@ def find_completion(connection: Connection, study_id: int, key: str) -> KeptComp
     return value_of(KeptCompletion, row, messages=messages_from_text(row["messages"]), finished=bool(row["finished"]))
 
 
-def become_response(connection: Connection, study_id: int, kept: KeptCompletion) -> int:
+def become_response(connection: Connection, study_id: int, completion: KeptCompletion) -> int:
     """The response of a completion, inserted if there is none yet; completions of one conversation share its prompt."""
-    known = connection.scalar(sa.select(_rows.c.response_id).where(_rows.c.id == kept.id))
-    if known is not None:
-        return int(known)
+    response_id = connection.scalar(sa.select(_rows.c.response_id).where(_rows.c.id == completion.id))
+    if response_id is not None:
+        return int(response_id)
     response = insert_text(
-        connection, study_id, kept, kept.key, kept.text, sampler=kept.sampler, finished=kept.finished
+        connection,
+        study_id,
+        completion,
+        completion.key,
+        completion.text,
+        sampler=completion.sampler,
+        finished=completion.finished,
     )
-    connection.execute(_rows.update().where(_rows.c.id == kept.id).values(response_id=response))
+    connection.execute(_rows.update().where(_rows.c.id == completion.id).values(response_id=response))
     return response
 
 
 def insert_text(
-    connection: Connection, study_id: int, kept: KeptCompletion, key: str, text: str, *, sampler: str, finished: bool
+    connection: Connection,
+    study_id: int,
+    completion: KeptCompletion,
+    key: str,
+    text: str,
+    *,
+    sampler: str,
+    finished: bool,
 ) -> int:
     """Insert a response to the conversation of a completion; returns its id."""
-    prompt = _prompt_of(connection, study_id, kept)
+    prompt = _prompt_of(connection, study_id, completion)
     row = {"study_id": study_id, "prompt_id": prompt, "key": key, "text": text, "sampler": sampler, "sampling": ""}
     return insert_row(connection, _responses, row | {"finished": int(finished)})
 
 
-def _prompt_of(connection: Connection, study_id: int, kept: KeptCompletion) -> int:
+def _prompt_of(connection: Connection, study_id: int, completion: KeptCompletion) -> int:
     """The prompt of the user's conversation, inserted if there is none yet."""
-    messages = messages_to_text(kept.messages)
+    messages = messages_to_text(completion.messages)
     same = (
         sa.select(_responses.c.prompt_id)
         .join(_rows, _rows.c.response_id == _responses.c.id)
-        .where(_rows.c.rater_id == kept.rater_id, _rows.c.messages == messages)
+        .where(_rows.c.rater_id == completion.rater_id, _rows.c.messages == messages)
         .limit(1)
     )
-    found = connection.scalar(same)
-    if found is not None:
-        return int(found)
-    row = {"study_id": study_id, "key": f"use-{kept.key}", "messages": messages, "split": "train"}
+    prompt_id = connection.scalar(same)
+    if prompt_id is not None:
+        return int(prompt_id)
+    row = {"study_id": study_id, "key": f"use-{completion.key}", "messages": messages, "split": "train"}
     return insert_row(connection, schema.prompt, row)
 
 

@@ -70,11 +70,6 @@ class Agreements:
         place = bisect_right(agreements, moment, key=lambda each: each.at)
         return agreements[place - 1] if place else None
 
-    def text_at(self, rater: str, moment: int) -> int | None:
-        """Number of the text of that agreement."""
-        agreement = self.at(rater, moment)
-        return None if agreement is None else agreement.number
-
 
 def standard_points(*, live: bool, use: bool = False) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
     """Headings of the standard text with their sentences; `live` if raters chat with models, `use` for users of a

@@ -199,12 +199,6 @@ def screen_out(connection: Connection, rater: Rater, now: int) -> bool:
     return True
 
 
-def places_taken(store: Store, study_id: int) -> int:
-    """Number of places taken by visits."""
-    with store.read() as connection:
-        return _taken(connection, study_id)
-
-
 def code_of(study: Study, recruitment: Recruitment, visit: Visit) -> str:
     """Completion code for the platform: the screen-out code, the study's code, or one unique to the visit."""
     if visit.state == "screened":
@@ -271,7 +265,7 @@ def _begin(connection: Connection, rater: Rater, recruitment: Recruitment, visit
 def _need_place(connection: Connection, study: Study, recruitment: Recruitment) -> None:
     if study.state != "open":
         raise NotAdmitted(Sentence("The study does not run at the moment. Please return your place on the platform."))
-    if recruitment.places is not None and _taken(connection, study.id) >= recruitment.places:
+    if recruitment.places is not None and places_taken(connection, study.id) >= recruitment.places:
         raise NotAdmitted(
             Sentence(
                 "All places of the study are taken at the moment. Please return yours on the platform; when a place "
@@ -286,7 +280,8 @@ def _need_question(connection: Connection, study: Study, rater_id: int = 0) -> N
         raise NotAdmitted(Sentence("The study has no question left for you. Please return your place on the platform."))
 
 
-def _taken(connection: Connection, study_id: int) -> int:
+def places_taken(connection: Connection, study_id: int) -> int:
+    """Number of places taken by visits, of those that `Recruitment.places` limits."""
     takes = sa.and_(_visits.c.study_id == study_id, _visits.c.state.in_(("active", "complete")))
     return connection.scalar(sa.select(sa.func.count()).select_from(_visits).where(takes)) or 0
 

@@ -86,14 +86,14 @@ class Vote:
         return self.chosen_by in DECIDING
 
     @property
-    def said(self) -> Canonical:
+    def canonical(self) -> Canonical:
         """The canonical answer."""
         return Canonical(self.verdict, self.strength, self.content, self.criteria)
 
     @property
     def pairs(self) -> Iterable[PairVerdict]:
         """Verdicts on all pairs of the responses."""
-        return find_kind(self.kind).pairs(self.said, len(self.sides))
+        return find_kind(self.kind).pairs(self.canonical, len(self.sides))
 
 
 _FIELDS = tuple(field.name for field in fields(Vote) if field.name != "rater_id")

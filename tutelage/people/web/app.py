@@ -22,7 +22,7 @@ from tutelage.people.languages import Sentence, choose_language
 from tutelage.people.mail import MailServer
 from tutelage.people.statistics.cache import Keeper
 from tutelage.people.web.api import dispatch
-from tutelage.people.web.api.table import API_ROUTES
+from tutelage.people.web.api.endpoints import API_ROUTES
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.call import Refusal, answering, refused
 from tutelage.people.web.front import MountedStudy, Studies, mount_of

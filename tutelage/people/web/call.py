@@ -20,11 +20,10 @@ from tutelage.people.store.members import Identity
 from tutelage.people.store.raters import DECIDING, Role
 from tutelage.people.store.sessions import use_session
 from tutelage.people.store.studies import study_of
-from tutelage.people.validation import record_number
+from tutelage.people.validation import FormError, record_number
 from tutelage.people.web.auth import csrf_matches, csrf_token, device_of, is_own_origin
 from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.menu import menu_of
-from tutelage.people.web.problems import Problem
 from tutelage.people.web.render import Images, render
 from tutelage.people.web.site import Site
 from tutelage.people.web.templating import rooted
@@ -156,7 +155,7 @@ class Call:
             "now": self.store.now(),
             "at": self.at,
             "owns": self.rater is not None and self.rater.role == "owner",
-            "problem": Problem(),
+            "problem": FormError(),
         }
         if self.rater and self.rater.role in DECIDING:
             context["waiting"] = waiting = count_notices(self.store, self.here.id)

@@ -10,15 +10,14 @@ from tutelage.base.errors import TutelageError
 from tutelage.people import Unavailable
 from tutelage.people.languages import Sentence
 from tutelage.people.operations import Amendment, Grant, Operation, Parameter
-from tutelage.people.validation import NO_NUMBER, NO_WHOLE_NUMBER, FieldError
+from tutelage.people.validation import NO_NUMBER, NO_WHOLE_NUMBER, FieldError, FormError
 from tutelage.people.web.call import Call, Refusal, Route, see, sentence
-from tutelage.people.web.problems import Problem
 
 
 def form_page(call: Call, template: str, error: TutelageError | None = None, /, **values: object) -> Response:
     """Render a page with forms. The template gets the `problem` of the error and `given`, the values of the fields: the
-    submitted ones after an error, otherwise the stored ones. The query string never fills a form, because somebody else
-    may have written the link. The status is 400 if a submitted form failed, 200 otherwise.
+    submitted ones after an error, otherwise the stored ones. The query string never fills a form, because the link may
+    come from another person. The status is 400 if a submitted form failed, 200 otherwise.
 
     Raises:
         Unavailable: if that is the error, which no other value of a field would fix.
@@ -27,14 +26,11 @@ def form_page(call: Call, template: str, error: TutelageError | None = None, /, 
         return call.page(template, **values, given=_before)
     if isinstance(error, Unavailable):
         raise error
-    page = call.page(template, **values, problem=Problem(sentence(error), _field(error)), given=call.text)
+    problem = FormError(sentence(error), error.field if isinstance(error, FieldError) else "")
+    page = call.page(template, **values, problem=problem, given=call.text)
     if call.fields:
         page.status_code = 400
     return page
-
-
-def _field(error: TutelageError) -> str:
-    return error.field if isinstance(error, FieldError) else ""
 
 
 def _before(name: str, default: str = "") -> str:

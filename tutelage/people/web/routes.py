@@ -3,7 +3,7 @@
 from tutelage.people.operations import CONSENT, INVITE, PLAN, RECRUIT, TOKEN, WEBHOOK
 from tutelage.people.web.call import Route
 from tutelage.people.web.forms import amendment_route, creation_route, revocation_route
-from tutelage.people.web.pages import anyone, images, participation, rating, sign_in
+from tutelage.people.web.pages import anyone, participation, rating, sign_in
 from tutelage.people.web.pages.owner import (
     exports,
     imports,
@@ -44,7 +44,7 @@ ROUTES = (
     Route("POST", "/rate/messages", "participant", "json", rating.send),
     Route("GET", "/rate/turns/{number}", "participant", "json", rating.listen),
     Route("POST", "/rate/conversations/{number}/end", "participant", "json", rating.end),
-    Route("GET", "/images/{name}", "rater", "page", images.image),
+    Route("GET", "/images/{name}", "rater", "page", anyone.image),
     Route("GET", "/owner", "reviewer", "page", overview.overview),
     Route("GET", "/owner/inbox", "reviewer", "page", inbox.table),
     Route("POST", "/owner/inbox", "owner", "form", inbox.close),

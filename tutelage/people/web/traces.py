@@ -1,4 +1,4 @@
-"""Messages and steps as safe HTML: what was said, thinking (folded), and calls of tools with their results as cards.
+"""Messages and steps as safe HTML: texts, thinking (folded), and calls of tools with their results as cards.
 
 Everything beside the HTML that is written here passes through an `Html` or `reveal_text`.
 """
@@ -97,13 +97,13 @@ def _call(call: ToolCall, language: str) -> str:
 def _arguments(call: ToolCall) -> Iterator[tuple[str, str]]:
     """The arguments by name: texts as they are, other values as JSON."""
     try:
-        given: Any = json.loads(call.arguments)
+        arguments: Any = json.loads(call.arguments)
     except ValueError:
-        given = None
-    if not isinstance(given, dict) or len(given) > MOST_ARGUMENTS:
+        arguments = None
+    if not isinstance(arguments, dict) or len(arguments) > MOST_ARGUMENTS:
         yield "", call.arguments
         return
-    for name, value in given.items():
+    for name, value in arguments.items():
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -135,10 +135,10 @@ def is_error(content: str) -> bool:
 def _folded(text: str, language: str) -> str:
     """Plain text, of which a long rest is folded."""
     lines = text.split("\n")
-    shown = "\n".join(lines[:SHOWN_LINES])[:SHOWN_CHARACTERS]
-    rest = text[len(shown) :]
-    direction = f' dir="{found}"' if (found := direction_of(text[:1_000])) else ""
-    begin = f'<pre class="plain"{direction} tabindex="0">{reveal_text(shown)}</pre>'
+    start = "\n".join(lines[:SHOWN_LINES])[:SHOWN_CHARACTERS]
+    rest = text[len(start) :]
+    direction = f' dir="{base}"' if (base := direction_of(text[:1_000])) else ""
+    begin = f'<pre class="plain"{direction} tabindex="0">{reveal_text(start)}</pre>'
     if len(rest) < SHOWN_CHARACTERS // 10 and rest.count("\n") < 4:
         return f'<pre class="plain"{direction} tabindex="0">{reveal_text(text)}</pre>'
     count = Sentence("the rest, %(count)s characters", count=f"{len(rest):,}")

@@ -9,11 +9,11 @@ import jsonschema
 from tutelage.people.grants import RIGHTS, NewToken
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.web.api.dispatch import ROOT, ApiRoute
-from tutelage.people.web.api.table import API_ROUTES, describe
+from tutelage.people.web.api.endpoints import API_ROUTES, openapi
 
 from ..conftest import World
 
-DESCRIPTION = describe(API_ROUTES)
+DESCRIPTION = openapi(API_ROUTES)
 VOTE = {"prompt": "Why?", "response_1": "So.", "response_2": "No.", "winner": "a", "rater": "Ann"}
 BODIES: dict[str, dict[str, object]] = {
     "/operations/recruit": {"platform": "mturk"},

@@ -9,8 +9,9 @@ import pytest
 from tutelage.people import list_questions, list_raters, set_overlap, set_state
 from tutelage.people.export import export_study
 from tutelage.people.recruitment import Recruitment
-from tutelage.people.store.visits import entry_of, list_visits, places_taken, recruit
+from tutelage.people.store.visits import entry_of, list_visits, recruit
 
+from ...worlds import places_of
 from ..conftest import Browser, World, add_known
 
 PROLIFIC = Recruitment("prolific", code="DONE", screened_code="OUT", answers=2, places=1)
@@ -44,9 +45,9 @@ def test_looking_takes_no_place_and_coming_does(world: World) -> None:
         page = world.nobody().get(f"{link}?{person()}")
         assert page.status_code == 200
         assert "2 answers" in page.text
-    assert places_taken(world.store, world.study.id) == 0
+    assert places_of(world.store, world.study) == 0
     come(world, link, person())
-    assert places_taken(world.store, world.study.id) == 1
+    assert places_of(world.store, world.study) == 1
     full = world.nobody().form(f"{link}?{person('other')}")
     assert full.status_code == 409
     assert "places" in full.text
@@ -120,7 +121,7 @@ def test_failed_practice_gets_its_own_code_and_no_notice(world: World) -> None:
     page = browser.get("/finish").text
     assert "cc=OUT" in page
     assert "DONE" not in page
-    assert places_taken(world.store, world.study.id) == 0
+    assert places_of(world.store, world.study) == 0
     assert "failed practice" not in world.owner().get("/owner/inbox").text
 
 
@@ -132,7 +133,7 @@ def test_leaving_gives_the_place_back_and_no_code(world: World) -> None:
     assert "place went back" in page.text
     assert "DONE" not in page.text
     assert "/return/" not in page.text
-    assert places_taken(world.store, world.study.id) == 0
+    assert places_of(world.store, world.study) == 0
     back = come(world, link, person(session="s2"))
     told = back.next()["progress"]
     assert (told["answered"], told["quota"]) == (1, 2)

@@ -23,18 +23,22 @@ from tutelage.people.store.schema.item_tables import (
     turn,
 )
 from tutelage.people.store.schema.judgement_tables import LEASED, NOTICES, WAITING, assignment, judgement, notice
-from tutelage.people.store.schema.program_tables import alarm, api_request, delivery, token, webhook
 from tutelage.people.store.schema.rater_tables import TALLIES, invite, rater, recruitment, session, visit
 from tutelage.people.store.schema.shared_columns import metadata
 from tutelage.people.store.schema.study_tables import (
+    alarm,
+    api_request,
     consent,
     consent_text,
+    delivery,
     erasure,
     event,
     export,
     revision,
     study,
     study_version,
+    token,
+    webhook,
 )
 
 __all__ = [

@@ -60,7 +60,7 @@ class ApiCall:
         return self.site.store
 
 
-class Reply(NamedTuple):
+class ReplyWithHeaders(NamedTuple):
     """A response with additional headers."""
 
     value: object
@@ -249,7 +249,7 @@ def _has_nul(value: object) -> bool:
 def _encoded(route: ApiRoute, answer: object) -> Response:
     if route.lines:
         return StreamingResponse(_lines(cast(Iterable[object], answer)), media_type=JSON_LINES)
-    if isinstance(answer, Reply):
+    if isinstance(answer, ReplyWithHeaders):
         response = _json(answer.value, 200)
         response.headers.update(answer.headers)
         return response

@@ -32,11 +32,60 @@ from tutelage.people.rater_progress import rater_progress
 from tutelage.people.remuneration import finish
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import DECIDING
-from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.pages.participation import must_agree
 from tutelage.people.web.render import render
 from tutelage.people.web.traces import Html, messages_data, steps_data
+
+Data = Mapping[str, object]
+
+
+def integer(data: Data, name: str, default: int | None = None) -> int:
+    """A whole number of at most 15 digits. Raises Refusal for anything else."""
+    value = data.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 10**15:
+        raise Refusal(400, f"'{name}' must be a whole number.")
+    return value
+
+
+def optional_integer(data: Data, name: str) -> int | None:
+    return None if data.get(name) is None else integer(data, name)
+
+
+def text(data: Data, name: str, default: str | None = None) -> str:
+    """A text that can be encoded as UTF-8. Raises Refusal for anything else."""
+    value = data.get(name, default)
+    if not isinstance(value, str) or _unwritable(value):
+        raise Refusal(400, f"'{name}' must be text.")
+    return value
+
+
+def integers(data: Data, name: str) -> tuple[int, ...]:
+    return tuple(integer({name: value}, name) for value in _list(data, name))
+
+
+def texts(data: Data, name: str) -> tuple[str, ...]:
+    return tuple(text({name: value}, name) for value in _list(data, name))
+
+
+def pairs_of_text(data: Data, name: str) -> dict[str, str]:
+    value = data.get(name, {})
+    if not isinstance(value, dict):
+        raise Refusal(400, f"'{name}' must be an object.")
+    return {text({name: key}, name): text({name: each}, name) for key, each in value.items()}
+
+
+def _list(data: Data, name: str) -> list[object]:
+    value = data.get(name, [])
+    if not isinstance(value, list) or len(value) > 100:
+        raise Refusal(400, f"'{name}' must be a list of at most 100 values.")
+    return value
+
+
+def _unwritable(value: str) -> bool:
+    """Whether the text holds a lone surrogate or a NUL character, which databases reject."""
+    return "\0" in value or any("\ud800" <= character <= "\udfff" for character in value)
+
 
 SKIP_REASONS = (
     Sentence("I do not know enough about this"),
@@ -66,13 +115,13 @@ def screen(call: Call) -> Response:
 def following(call: Call) -> Response:
     """The next question, reserved for the rater; the state of a live conversation; or the reason why there is none."""
     refuse_strangers(call)
-    item = values.text(call.data, "item", "")
+    item = text(call.data, "item", "")
     if not item and call.me.role == "reviewer":
         raise Refusal(400, Sentence("A reviewer chooses the item to judge, on the page of the item."))
     if item:
         step: Assignment | Talk | None = reserve_item(call.store, call.me.id, item)
     else:
-        step = _next(call, values.integers(call.data, "besides"))
+        step = _next(call, integers(call.data, "besides"))
     return _json(
         call,
         question=question_data(step, call.html, call.language) if isinstance(step, Assignment) else None,
@@ -91,7 +140,7 @@ def _finish(call: Call) -> str:
 def receive(call: Call) -> Response:
     """Store an answer. Returns its receipt and, in training, feedback."""
     refuse_strangers(call)
-    assignment = values.integer(call.data, "assignment")
+    assignment = integer(call.data, "assignment")
     receipt = submit(call.store, assignment, answer_from(call.data, call.here.kind), rater_id=call.me.id)
     taught = feedback(call.store, assignment)
     return _json(
@@ -134,7 +183,7 @@ def note(call: Call) -> Response:
     if wait:
         much = Sentence("You have sent many notes; the owners see all of them. Send the next in a few minutes.")
         raise Refusal(429, much, retry_after=wait)
-    write_note(call.store, call.me.id, values.text(call.data, "text"))
+    write_note(call.store, call.me.id, text(call.data, "text"))
     call.site.notes.count(rater)
     return JSONResponse({"kept": True})
 
@@ -181,17 +230,17 @@ def answer_from(data: Mapping[str, object], kind: Kind) -> Answer:
     """The submitted answer: the common fields, and beside them those of its kind. Only types are checked here; the
     submission validates the values."""
     return Answer(
-        values.text(data, "choice"),
-        values.integer(data, "strength", 0),
+        text(data, "choice"),
+        integer(data, "strength", 0),
         _content(data, kind),
-        values.pairs_of_text(data, "criteria"),
+        pairs_of_text(data, "criteria"),
         _flags(data),
-        values.text(data, "reason", ""),
-        values.optional_integer(data, "active_ms"),
-        values.optional_integer(data, "wall_ms"),
-        values.integer(data, "changes", 0),
-        values.text(data, "client", "")[:100],
-        values.text(data, "key"),
+        text(data, "reason", ""),
+        optional_integer(data, "active_ms"),
+        optional_integer(data, "wall_ms"),
+        integer(data, "changes", 0),
+        text(data, "client", "")[:100],
+        text(data, "key"),
         correction_from(data.get("correction")),
         spans_from(data.get("spans", ())),
     )
@@ -207,7 +256,7 @@ def _content(data: Mapping[str, object], kind: Kind) -> Mapping[str, object]:
 
 
 def _flags(data: Mapping[str, object]) -> tuple[str, ...]:
-    flags = values.texts(data, "flags")
+    flags = texts(data, "flags")
     unknown = [flag[:50] for flag in flags if flag not in FLAGS]
     if unknown:
         raise Refusal(400, f"The flag '{unknown[0]}' is unknown; the flags are {', '.join(FLAGS)}.")
@@ -248,9 +297,9 @@ def send(call: Call) -> Response:
     turn = say_in(
         call.store,
         call.me.id,
-        values.optional_integer(call.data, "conversation"),
-        values.text(call.data, "text"),
-        values.text(call.data, "key"),
+        optional_integer(call.data, "conversation"),
+        text(call.data, "text"),
+        text(call.data, "key"),
     )
     return JSONResponse(
         {

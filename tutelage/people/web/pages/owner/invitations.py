@@ -50,7 +50,7 @@ def by_name(call: Call) -> Response:
             raise FieldError(
                 "names",
                 Sentence(
-                    "Write 1 to %(most)s names, one a line; these are %(count)s.", most=MOST_NAMES, count=len(names)
+                    "Enter 1 to %(most)s names, one per line; these are %(count)s.", most=MOST_NAMES, count=len(names)
                 ),
             )
         links = personal_links(

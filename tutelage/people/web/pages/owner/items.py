@@ -59,7 +59,7 @@ NAMES = ("text", "rater", "flag", "skipped", "corrected", "model", "pool", "roun
 
 
 @dataclass(frozen=True)
-class ItemQuery:
+class ItemSearch:
     """A query of items: the raw fields of the form, and the filter and order they specify."""
 
     fields: Mapping[str, str]
@@ -107,7 +107,7 @@ def _table(call: Call, error: TutelageError | None = None) -> Response:
     )
 
 
-def _find(call: Call, query: ItemQuery, offset: int) -> Found:
+def _find(call: Call, query: ItemSearch, offset: int) -> Found:
     among: Sequence[int] | None = None
     if query.order == "doubt":
         cached = call.site.keeper.whole(call.here)
@@ -115,7 +115,7 @@ def _find(call: Call, query: ItemQuery, offset: int) -> Found:
     return find_items(call.store, call.here.id, query.filter, order=query.order, among=among, limit=PAGE, offset=offset)
 
 
-def _asked(call: Call) -> ItemQuery:
+def _asked(call: Call) -> ItemSearch:
     counted = call.here.kind.traits.sides or call.here.kind.traits.steps
     orders = {key: words for key, words in ORDERS.items() if counted or key != "disagreement"}
     fields = {name: call.text(name)[:200] for name in NAMES}
@@ -131,7 +131,7 @@ def _asked(call: Call) -> ItemQuery:
         state=fields["state"] if fields["state"] in STATES else "",
     )
     order = fields["by"] if fields["by"] in orders else next(iter(orders))
-    return ItemQuery(fields, selection, order, orders)
+    return ItemSearch(fields, selection, order, orders)
 
 
 def _number(text: str) -> int | None:

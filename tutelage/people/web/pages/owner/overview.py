@@ -24,11 +24,11 @@ FEW = 3
 
 
 @dataclass(frozen=True)
-class Share:
+class BiasRow:
     """A row of the bias panel: name, share with interval, neutral value and interpretation."""
 
     name: str
-    found: Interval
+    value: Interval
     neutral: float | None
     note: str
 
@@ -80,7 +80,7 @@ def projected_finish(counts: Counts, per_day: float, now: int) -> int | None:
     return round(now + missing / per_day * DAY_MS)
 
 
-def shares(raters: list[Rater], statistics: Statistics, counts: Counts, *, steps: bool) -> list[Share]:
+def shares(raters: list[Rater], statistics: Statistics, counts: Counts, *, steps: bool) -> list[BiasRow]:
     """The rows of the bias panel; where steps are judged, those that are not about two responses."""
 
     def total(name: str) -> int:
@@ -91,16 +91,16 @@ def shares(raters: list[Rater], statistics: Statistics, counts: Counts, *, steps
     fair = Sentence("sides are drawn at random: one half is fair")
     usual = Sentence("people in general: about %(share)s", share="64 %")
     whole = Sentence("of all answers")
-    again = Share(
+    again = BiasRow(
         Sentence("Same answer when asked again"), repeats, None, "" if steps else Sentence("with the sides swapped")
     )
     if steps:
-        return [Share(Sentence("Neutral"), statistics.ties, None, Sentence("of all labels of steps")), again]
+        return [BiasRow(Sentence("Neutral"), statistics.ties, None, Sentence("of all labels of steps")), again]
     return [
-        Share(Sentence("Left side chosen"), statistics.left, 0.5, fair),
-        Share(Sentence("Longer response chosen"), wilson(longer, longer + shorter), 0.5, usual),
-        Share(Sentence("About equal"), statistics.ties, None, Sentence("of all answers, both bad included")),
-        Share(Sentence("Both bad"), wilson(counts.both_bad, counts.answered), None, whole),
+        BiasRow(Sentence("Left side chosen"), statistics.left, 0.5, fair),
+        BiasRow(Sentence("Longer response chosen"), wilson(longer, longer + shorter), 0.5, usual),
+        BiasRow(Sentence("About equal"), statistics.ties, None, Sentence("of all answers, both bad included")),
+        BiasRow(Sentence("Both bad"), wilson(counts.both_bad, counts.answered), None, whole),
         again,
     ]
 
