@@ -110,6 +110,13 @@ NOTHING = Context()
 """An empty context."""
 
 
+def check_positive(piece: object, **numbers: float) -> None:
+    """Raise ValueError unless these settings of a piece are above 0."""
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ValueError(f"{type(piece).__name__}: {name} must be above 0, not {number}.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Observation:
     """Measurements of a training step for the controllers of coefficients."""

@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import torch
 from torch.nn.functional import logsigmoid
 
+from tutelage.core.pieces import check_positive
 from tutelage.core.shapes import Lengths, PerRow, Scalar
 
 
@@ -94,7 +95,7 @@ class Dpo:
     needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
 
     def __post_init__(self) -> None:
-        _positive(self, beta=self.beta)
+        check_positive(self, beta=self.beta)
         _below_half(self, self.smoothing)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
@@ -113,7 +114,7 @@ class RobustDpo:
     needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
 
     def __post_init__(self) -> None:
-        _positive(self, beta=self.beta, flips=self.flips)
+        check_positive(self, beta=self.beta, flips=self.flips)
         _below_half(self, self.flips)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
@@ -135,7 +136,7 @@ class Ipo:
     needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
 
     def __post_init__(self) -> None:
-        _positive(self, beta=self.beta)
+        check_positive(self, beta=self.beta)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         h = self._ratio(pairs.chosen) - self._ratio(pairs.rejected)
@@ -155,7 +156,7 @@ class Hinge:
     needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
 
     def __post_init__(self) -> None:
-        _positive(self, beta=self.beta)
+        check_positive(self, beta=self.beta)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         ahead = self.beta * (pairs.chosen.log_ratio() - pairs.rejected.log_ratio())
@@ -175,7 +176,7 @@ class Slic:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        _positive(self, delta=self.delta)
+        check_positive(self, delta=self.delta)
         _not_negative(self, imitation=self.imitation)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
@@ -198,7 +199,7 @@ class Kto:
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "drift"})
 
     def __post_init__(self) -> None:
-        _positive(self, beta=self.beta, desirable=self.desirable, undesirable=self.undesirable)
+        check_positive(self, beta=self.beta, desirable=self.desirable, undesirable=self.undesirable)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         if pairs.drift is None:
@@ -230,7 +231,7 @@ class Orpo:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        _positive(self, coef=self.coef)
+        check_positive(self, coef=self.coef)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         chosen, rejected = pairs.chosen.per_token(), pairs.rejected.per_token()
@@ -251,7 +252,7 @@ class SimPo:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        _positive(self, beta=self.beta)
+        check_positive(self, beta=self.beta)
         _not_negative(self, gap=self.gap)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
@@ -273,12 +274,6 @@ def _better(pairs: AnswerPairs, chosen: PerRow, rejected: PerRow) -> PerRow:
 
 def _log_odds(logp: PerRow) -> PerRow:
     return logp - torch.log(-torch.expm1(logp.clamp(max=NEARLY_CERTAIN)))
-
-
-def _positive(piece: object, **numbers: float) -> None:
-    for name, number in numbers.items():
-        if not number > 0:
-            raise ValueError(f"{type(piece).__name__}: {name} must be above 0, not {number}.")
 
 
 def _not_negative(piece: object, **numbers: float) -> None:

@@ -237,7 +237,7 @@ def split_by_length(batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[
 
 
 @dataclass(frozen=True)
-class Share:
+class RowShare:
     """The part of a row computed by a forward pass in which every prompt and every distinct completion is computed
     once."""
 
@@ -248,12 +248,12 @@ class Share:
     own_tokens: int
 
 
-def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
+def shares(batch: Rows | Pairs | RowList) -> list[tuple[RowShare, ...]]:
     """The shares of each row, one for each of its contexts, or of both rows of each pair."""
     if isinstance(batch, RowList):
         first: dict[EncodedRow, int] = {}
         return [
-            (Share(row.prompt, len(row.prompt), first.setdefault(row, number), len(row.response)),)
+            (RowShare(row.prompt, len(row.prompt), first.setdefault(row, number), len(row.response)),)
             for number, row in enumerate(batch.items)
         ]
     rows = batch.both() if isinstance(batch, Pairs) else batch.contexts
@@ -261,18 +261,18 @@ def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
         return []
     unique, same = distinct(rows)
     columns = [rows.families(), rows.prompt_mask.sum(1), unique[same], rows.mask.sum(1)]
-    each = [Share(*column) for column in torch.stack(columns, 1).tolist()]
+    each = [RowShare(*column) for column in torch.stack(columns, 1).tolist()]
     if isinstance(batch, Pairs):
         return list(zip(each[: len(batch)], each[len(batch) :], strict=True))
     if batch.branches is None:
         return [(share,) for share in each]
-    own: list[list[Share]] = [[] for _ in range(len(batch))]
+    own: list[list[RowShare]] = [[] for _ in range(len(batch))]
     for episode, share in zip(batch.branches.episode.tolist(), each, strict=True):
         own[episode].append(share)
     return [tuple(parts) for parts in own]
 
 
-def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int, common: int = 0) -> Iterator[Int[Tensor, " b"]]:
+def by_shared_tokens(items: Sequence[Sequence[RowShare]], budget: int, common: int = 0) -> Iterator[Int[Tensor, " b"]]:
     """Split items into micro-batches of at most `budget` tokens. Repeated prompts and completions, and the `common`
     prefix of all prompts, count once per micro-batch. Yields Int[b].
 
@@ -295,13 +295,13 @@ def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int, common: int 
         yield torch.tensor(part)
 
 
-def _neighbours(items: Sequence[Sequence[Share]], which: Sequence[int]) -> list[int]:
+def _neighbours(items: Sequence[Sequence[RowShare]], which: Sequence[int]) -> list[int]:
     """Some items, sorted by the last and then by the first of their completions."""
     answers = {number: [share.answer for share in items[number]] for number in which}
     return sorted(which, key=lambda number: (max(answers[number]), min(answers[number]), number))
 
 
-def _tokens(items: Sequence[Sequence[Share]], which: Sequence[int], common: int) -> int:
+def _tokens(items: Sequence[Sequence[RowShare]], which: Sequence[int], common: int) -> int:
     """Tokens of a forward pass over some items."""
     spans = [share for number in which for share in items[number]]
     prompts = {share.prompt: share.prompt_tokens for share in spans}
