@@ -4,7 +4,6 @@ A run is read from where it was read before: `metrics.jsonl` and `samples.jsonl`
 as much as it writes. A file that was replaced, as when a run is resumed, is read again. Runs are not written to.
 """
 
-import json
 import math
 import os
 import time
@@ -19,7 +18,7 @@ from tutelage.report.diagnoses import smooth
 from tutelage.report.figures import LINEAR, Axis, Chart, Series, draw
 from tutelage.report.figures.scales import frame
 from tutelage.report.folders import RunContent, holds_model, holds_run, kind_of, read_run, status_of
-from tutelage.report.json_files import Object, number, string
+from tutelage.report.json_files import Object, number, parsed, string
 from tutelage.report.metrics import metric_of
 from tutelage.report.panels import NOT_CURVES
 from tutelage.report.stage_figures import AVERAGED, RunFigure, panels_of
@@ -58,9 +57,9 @@ class GrowingTable:
         """Read what was added, and return the new rows: all of them if the file was replaced, none if it cannot be
         read."""
         try:
-            found = self.path.stat()
-            seen = found.st_size, found.st_mtime_ns
-            if seen == self._seen:
+            status = self.path.stat()
+            size_and_time = status.st_size, status.st_mtime_ns
+            if size_and_time == self._seen:
                 return []
             with self.path.open("rb") as file:
                 file.seek(self.read - len(self._mark))
@@ -70,21 +69,13 @@ class GrowingTable:
                 added = file.read()
         except OSError:
             return []
-        self._seen, self.written = seen, found.st_mtime
+        self._seen, self.written = size_and_time, status.st_mtime
         whole = added[: added.rfind(b"\n") + 1]  # the rest of a line is still being written
         self.read += len(whole)
         self._mark = (self._mark + whole[-MARK:])[-MARK:]
-        rows = [row for line in whole.splitlines() if (row := _object(line)) is not None]
+        rows = [row for line in whole.splitlines() if (row := parsed(line)) is not None]
         self.rows += rows
         return rows
-
-
-def _object(line: bytes) -> Object | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
 
 
 @dataclass(frozen=True)
@@ -214,7 +205,7 @@ class FollowedRun:
         return within[:: -(-len(within) // ROWS)] if len(within) > ROWS else within
 
     def _positions(self, over: Position) -> Iterator[float | None]:
-        """Position of each step. Seconds begin anew when a run is resumed, and are added up."""
+        """Position of each step. Seconds restart from 0 when a run is resumed, and are summed."""
         seconds = tokens = last = 0.0
         for row in self.content.metrics:
             clock, rate = number(row, "seconds"), number(row, "tokens_per_second")
@@ -287,8 +278,8 @@ class Board:
 
     def refresh(self) -> None:
         """Find new runs, and read what all have written. Runs whose folders are gone leave."""
-        found = {self._name(path): path for path in run_folders(self.folder)}
-        self.runs = {name: self.runs.get(name) or FollowedRun(name, path) for name, path in sorted(found.items())}
+        folders = {self._name(path): path for path in run_folders(self.folder)}
+        self.runs = {name: self.runs.get(name) or FollowedRun(name, path) for name, path in sorted(folders.items())}
         for run in self.runs.values():
             run.refresh()
 
@@ -335,21 +326,21 @@ class Board:
             return None
         upright = replace(overlay.y, log=True, low=None, high=None) if view.log else overlay.y
         chart = Chart(overlay.title, tuple(series), x=Axis(view.over, whole=view.over == "step"), y=upright)
-        known = metric_of(overlay.metric)
-        shown = RunFigure(title=overlay.title, drawing=draw(chart), unit=known.unit if known else "")
+        metric = metric_of(overlay.metric)
+        figure = RunFigure(title=overlay.title, drawing=draw(chart), unit=metric.unit if metric else "")
         at = frame(chart).x
-        return BoardFigure(shown, Plot(at.low, at.high, at.start / chart.width, at.end / chart.width))
+        return BoardFigure(figure, Plot(at.low, at.high, at.start / chart.width, at.end / chart.width))
 
     def samples(self, view: View) -> tuple[list[FoundSample], int]:
         """The latest samples of the runs that contain the text of the search, and how many there are in all."""
-        words, found = view.search.casefold(), list[FoundSample]()
+        words, matches = view.search.casefold(), list[FoundSample]()
         for run in self.shown(view):
             for row in run.content.samples:
                 prompt, completion = string(row, "prompt"), string(row, "completion")
                 if words in prompt.casefold() or words in completion.casefold():
-                    found.append(FoundSample(run.name, number(row, "step"), prompt, completion))
-        found.sort(key=lambda each: each.step or 0.0)
-        return found[-SHOWN:][::-1], len(found)
+                    matches.append(FoundSample(run.name, number(row, "step"), prompt, completion))
+        matches.sort(key=lambda each: each.step or 0.0)
+        return matches[-SHOWN:][::-1], len(matches)
 
 
 def run_folders(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
@@ -375,9 +366,9 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     if len(points) <= POINTS:
         return list(points)
     size = -(-2 * len(points) // POINTS)
-    kept: list[tuple[float, float]] = []
+    ends_of_pieces: list[tuple[float, float]] = []
     for start in range(0, len(points), size):
         piece = points[start : start + size]
         ends = {min(piece, key=lambda point: point[1]), max(piece, key=lambda point: point[1])}
-        kept += sorted(ends)
-    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
+        ends_of_pieces += sorted(ends)
+    return ends_of_pieces if ends_of_pieces[-1] == points[-1] else [*ends_of_pieces, points[-1]]

@@ -19,14 +19,14 @@ def render_frame(board: Board, nonce: str) -> str:
 
 def render_parts(board: Board, view: View) -> str:
     """The runs with their status, what asks for a look, the charts and the samples of a view."""
-    shown = board.shown(view)
+    runs = board.shown(view)
     charts, more = board.charts(view)
     samples, count = board.samples(view)
     rows = [
-        (run, run in shown, run.content.last_step, duration(seconds) if (seconds := seconds_of(run.content)) else "")
+        (run, run in runs, run.content.last_step, duration(seconds) if (seconds := seconds_of(run.content)) else "")
         for run in board.runs.values()
     ]
-    findings = [(run.name, title, finding) for run in shown for title, finding in run.findings]
+    findings = [(run.name, title, finding) for run in runs for title, finding in run.findings]
     template = environment().get_template("board_parts.html")
     return template.render(
         rows=rows, findings=findings, charts=charts, more=more, opened=bool(more), samples=samples, count=count

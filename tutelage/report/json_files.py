@@ -70,9 +70,9 @@ def interval(values: Object, key: str) -> tuple[float, float] | None:
 
 def numbers(values: Object, key: str) -> tuple[float, ...]:
     """The list of finite numbers under a key; empty if it holds anything else."""
-    found = [number({"item": item}, "item") for item in items(values, key)]
-    known = tuple(item for item in found if item is not None)
-    return known if len(known) == len(found) else ()
+    numbers_or_none = [number({"item": item}, "item") for item in items(values, key)]
+    finite = tuple(item for item in numbers_or_none if item is not None)
+    return finite if len(finite) == len(numbers_or_none) else ()
 
 
 def flat(values: Object, lead: str = "") -> dict[str, object]:
@@ -112,7 +112,7 @@ def read_table(path: Path) -> tuple[list[Object], str]:
     return whole, f"{path.name}: {broken} of {counted(len(rows), 'line')} could not be read" if broken else ""
 
 
-def parsed(line: str) -> Object | None:
+def parsed(line: str | bytes) -> Object | None:
     """The object in a line of JSON, or None."""
     try:
         content = json.loads(line)
