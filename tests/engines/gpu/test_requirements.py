@@ -1,13 +1,15 @@
 """What the GPU engine needs of a machine, and why torch finds no GPU."""
 
 import shutil
+import sys
 from importlib.util import find_spec
 
 import pytest
 import torch
 from cards import pretend
 
-from tutelage.engines.gpu.requirements import missing_gpu, obstacle
+from tutelage.base.errors import TutelageError
+from tutelage.engines.gpu.requirements import missing_gpu, obstacle, triton_kernels
 
 CUDA = torch.device("cuda")
 
@@ -76,3 +78,11 @@ def test_the_build_and_the_driver_as_causes(monkeypatch):
     assert missing_gpu().endswith("too old (found version 11040)")
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     assert missing_gpu() == "torch finds no GPU"
+
+
+@pytest.mark.parametrize("module", ["head_kernels", "slot_kernels"])
+def test_a_missing_triton_is_named(module, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, f"tutelage.engines.gpu.{module}", raising=False)
+    with pytest.raises(TutelageError, match="Triton"):
+        triton_kernels(module)

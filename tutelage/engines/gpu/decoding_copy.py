@@ -8,7 +8,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tutelage.engines.gpu.chunked_head import product
-from tutelage.engines.gpu.transformer import LayerTensors, LinearTensors, Network, NetworkForm, Steps, linears, tensors
+from tutelage.engines.gpu.transformer import (
+    LayerSteps,
+    LayerTensors,
+    LinearTensors,
+    Network,
+    NetworkForm,
+    linears,
+    tensors,
+)
 from tutelage.engines.logprobs import Head
 
 Rotary = Callable[[Int[Tensor, " N"]], tuple[Float[Tensor, "N w"], Float[Tensor, "N w"]]]
@@ -23,7 +31,7 @@ class TensorModel:
     network: Network
     head: Head
     rotary: Rotary
-    steps: Steps
+    steps: LayerSteps
 
     @property
     def bytes_per_token(self) -> int:

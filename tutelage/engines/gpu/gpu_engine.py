@@ -27,9 +27,9 @@ from tutelage.engines.gpu.sampler import SLOTS, SlotSampler, on_device
 from tutelage.engines.gpu.span_attention import Spans
 from tutelage.engines.gpu.transformer import (
     EAGER,
+    LayerSteps,
     Network,
     NetworkForm,
-    Steps,
     UnsupportedModel,
     attention_inputs,
     detached,
@@ -257,10 +257,10 @@ class GpuEngine(PlainEngine):
 
 
 @cache
-def compiled_steps() -> Steps:
+def compiled_steps() -> LayerSteps:
     """The steps of a layer, compiled once per process for any number of tokens."""
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, GRAPHS)
-    return Steps(_of_any_length(torch.compile(attention_inputs)), _of_any_length(torch.compile(layer_output)))
+    return LayerSteps(_of_any_length(torch.compile(attention_inputs)), _of_any_length(torch.compile(layer_output)))
 
 
 def _of_any_length(step: Callable[..., Any]) -> Callable[..., Any]:

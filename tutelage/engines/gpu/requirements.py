@@ -1,12 +1,17 @@
-"""Requirements of the GPU engine, and the reason for which torch finds no GPU."""
+"""Requirements of the GPU engine, the reason for which torch finds no GPU, and the import of Triton kernels where they
+are launched: only a GPU needs Triton."""
 
 import os
 import shutil
 import sysconfig
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import torch
+
+from tutelage.base.errors import TutelageError
 
 TORCH = "2.8"
 """Oldest version of torch: its `torch.mm` returns float32 for operands in bf16 (`out_dtype`)."""
@@ -56,3 +61,16 @@ def missing_gpu() -> str:
     except (RuntimeError, AssertionError) as error:
         return f"torch finds no GPU: {str(error).partition('. ')[0].strip().rstrip('.')}"
     return "torch finds no GPU"
+
+
+def triton_kernels(module: str) -> ModuleType:
+    """The kernels of a module in this folder."""
+    try:
+        return import_module(f"tutelage.engines.gpu.{module}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "triton":
+            raise
+        raise TutelageError(
+            "the GPU engine needs Triton, which is not installed: install a CUDA build of PyTorch, which brings it, "
+            "or use --engine plain"
+        ) from error

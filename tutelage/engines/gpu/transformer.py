@@ -149,14 +149,14 @@ def _rotated(x: Float[Tensor, "N H w"], cos: Float[Tensor, "N w"], sin: Float[Te
 
 
 @dataclass(frozen=True)
-class Steps:
+class LayerSteps:
     """The two steps of a layer, eager or compiled."""
 
     inputs: Callable[..., Heads] = attention_inputs
     output: Callable[..., Float[Tensor, "N d"]] = layer_output
 
 
-EAGER = Steps()
+EAGER = LayerSteps()
 
 
 def forward(
@@ -166,7 +166,7 @@ def forward(
     cos: Float[Tensor, "N w"],
     sin: Float[Tensor, "N w"],
     attention: Attention,
-    steps: Steps = EAGER,
+    steps: LayerSteps = EAGER,
     *,
     checkpointing: bool = False,
 ) -> Float[Tensor, "N d"]:
