@@ -16,11 +16,10 @@ from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.factory import RULES, columns_by_name, make_reward, require_columns, rule_named
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.math_rules import MathMatch, NumberMatch
-from tutelage.rewards.model_reward import ModelReward
+from tutelage.rewards.model_reward import ModelReward, StepReward
 from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch, TagFormat
 from tutelage.rewards.scores import scores_of
-from tutelage.rewards.step_reward import StepReward
 
 from .made import completion
 

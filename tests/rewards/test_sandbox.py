@@ -11,7 +11,7 @@ import pytest
 from tutelage.rewards import sandbox as limits
 from tutelage.rewards.factory import RULES, rule_named
 from tutelage.rewards.rules import PatternMatch
-from tutelage.rewards.sandbox import LimitExceeded, Worker, exceeded, limited
+from tutelage.rewards.sandbox import LimitExceeded, SandboxWorker, exceeded, limited
 from tutelage.rewards.scores import reward_metrics
 
 from .made import completion
@@ -116,7 +116,7 @@ def test_errors_are_those_of_the_function_and_an_end_of_the_worker_is_a_defect()
 
 
 def test_a_worker_that_was_killed_computes_the_next_one_in_a_new_process() -> None:
-    worker = Worker()
+    worker = SandboxWorker()
     for text in ("ab", "abc", "abcd"):
         assert worker.computed(len, (text,)) == len(text)
         worker.kill()

@@ -71,10 +71,10 @@ class MeasuredReward:
     others: WeightedReward | None
 
     @classmethod
-    def of(cls, reward: Reward, kept: Collection[str] = ()) -> "MeasuredReward":
-        """Split a reward; `kept` are the columns of the study. Raises TutelageError if every component reads others."""
+    def of(cls, reward: Reward, columns: Collection[str] = ()) -> "MeasuredReward":
+        """Split a reward; `columns` are those of the study. Raises TutelageError if every component reads others."""
         parts = reward.parts if isinstance(reward, WeightedReward) else ((1.0, reward),)
-        blind = tuple((weight, part) for weight, part in parts if set(columns_read(part)) <= set(kept))
+        blind = tuple((weight, part) for weight, part in parts if set(columns_read(part)) <= set(columns))
         reading = tuple(each for each in parts if each not in blind)
         if not blind:
             names = ", ".join(reward_name(part) for _, part in reading)

@@ -22,10 +22,9 @@ from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.function import FunctionReward
-from tutelage.rewards.model_reward import ModelReward
+from tutelage.rewards.model_reward import ModelReward, StepReward
 from tutelage.rewards.names import names_model, split_fold, split_weight
 from tutelage.rewards.reward import SYNONYMS, Reward, columns_read
-from tutelage.rewards.step_reward import StepReward
 
 FILES: Mapping[str, Mapping[str, str]] = {
     "rules": {

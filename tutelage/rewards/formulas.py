@@ -48,7 +48,7 @@ def _equal(wanted: str, answer: str) -> bool:
 
 
 def _far(one: Any, other: Any) -> bool:
-    """Whether two numbers that round to the same six decimals differ in fact: math-verify takes 1/2^99 for 1/2^98."""
+    """Whether two numbers that are equal to six decimals differ: math-verify considers 1/2^99 equal to 1/2^98."""
     if not (isinstance(one, Expr) and isinstance(other, Expr) and one.is_number and other.is_number):
         return False
     first, second = one.evalf(20), other.evalf(20)

@@ -15,7 +15,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.functions import place_of
 from tutelage.base.nouns import counted
 from tutelage.rewards.reward import Breakdown, BreakdownReward, Completion, device_of
-from tutelage.rewards.sandbox import Worker
+from tutelage.rewards.sandbox import SandboxWorker
 from tutelage.rewards.scores import checked, row_named
 
 
@@ -45,7 +45,7 @@ class FunctionReward(BreakdownReward):
     function: Callable[..., object]
     name: str
     calls: Calls = WHOLE
-    _idle: deque[Worker] = field(default_factory=deque, init=False, repr=False, compare=False)
+    _idle: deque[SandboxWorker] = field(default_factory=deque, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         argument_count(self.function, self.name)
@@ -132,7 +132,7 @@ class FunctionReward(BreakdownReward):
         worker = self._idle.pop()
         return replace(threaded(partial(self._computed, worker), completions), stop=worker.kill)
 
-    def _computed(self, worker: Worker, completions: Sequence[Completion]) -> Breakdown:
+    def _computed(self, worker: SandboxWorker, completions: Sequence[Completion]) -> Breakdown:
         """Scores of one call in a process, which is kept for the next unless it ended."""
         try:
             scores = worker.computed(replace(self, calls=WHOLE).scored, (completions,))
@@ -147,7 +147,7 @@ class FunctionReward(BreakdownReward):
     def _warm(self, count: int) -> None:
         """Have `count` idle processes that have imported this file and the function, which no time-out should
         include."""
-        workers = [Worker() for _ in range(count - len(self._idle))]
+        workers = [SandboxWorker() for _ in range(count - len(self._idle))]
         try:
             mapped(lambda worker: worker.computed(callable, (replace(self, calls=WHOLE).scored,)), workers, count)
         except RuntimeError as error:

@@ -35,13 +35,13 @@ def judging_costs(names: Sequence[str], prompts: Sequence[Prompt], completions: 
 
 
 def _cost(judge: AskingReward, endpoint: PaidEndpoint, prompts: Sequence[Prompt], completions: int) -> str:
-    asked = [each for prompt in prompts for each in judge.questions(prompt, completions)]
-    tokens = sum(number * math.ceil(len(request) / CHARACTERS) for request, number in asked)
+    requests = [each for prompt in prompts for each in judge.questions(prompt, completions)]
+    tokens = sum(number * math.ceil(len(request) / CHARACTERS) for request, number in requests)
     price = endpoint.prices.read
     cost = f", {tokens * price / 1e6:.2f} at the price of reading" if price else ""
     each = counted(completions, "completion")
     return (
-        f"{each} of each of {counted(len(prompts), 'prompt')} take {counted(sum(n for _, n in asked), 'request')} to "
-        f"{endpoint.endpoint.model}: {counted(tokens, 'token')} to read{cost}, besides the completions and its "
+        f"{each} of each of {counted(len(prompts), 'prompt')} take {counted(sum(n for _, n in requests), 'request')} "
+        f"to {endpoint.endpoint.model}: {counted(tokens, 'token')} to read{cost}, besides the completions and its "
         "replies"
     )

@@ -48,12 +48,12 @@ class RubricReward:
     def __call__(self, completions: Sequence[Completion]) -> list[float | None]:
         """Raises TutelageError if a row has no readable rubric, or the endpoint fails."""
         rubrics = self._rubrics(completions)
-        asked = [
+        decisions = [
             (one.messages, one.answer, criterion)
             for one, rubric in zip(completions, rubrics, strict=True)
             for criterion in rubric
         ]
-        distinct = list(dict.fromkeys(asked))
+        distinct = list(dict.fromkeys(decisions))
         verdicts = dict(zip(distinct, mapped(lambda each: self.judge(*each), distinct, self.at_once), strict=True))
         return [
             rubric_score(rubric, [verdicts[one.messages, one.answer, criterion] for criterion in rubric])
@@ -67,13 +67,13 @@ class RubricReward:
         answers: dict[str, list[str]] = {}
         for one in completions:
             answers.setdefault(one.prompt_id, [one.prompt_id]).append(one.answer)
-        drawn = {prompt: Random("\x1f".join(texts)) for prompt, texts in answers.items()}
+        generators = {prompt: Random("\x1f".join(texts)) for prompt, texts in answers.items()}
         first = {one.prompt_id: one for one in reversed(completions)}
-        kept = {
-            prompt: some_criteria(_rubric(one.data, prompt), self.dropout, drawn[prompt])
+        rubrics = {
+            prompt: some_criteria(_rubric(one.data, prompt), self.dropout, generators[prompt])
             for prompt, one in first.items()
         }
-        return [kept[one.prompt_id] for one in completions]
+        return [rubrics[one.prompt_id] for one in completions]
 
     def questions(self, prompt: Prompt, completions: int) -> list[tuple[str, int]]:
         """Requests about the completions of a prompt, without their texts, and the number of each, as if no criterion
@@ -104,9 +104,9 @@ def some_criteria(rubric: Rubric, dropout: float, draw: Random) -> Rubric:
     """A rubric of which every criterion is left out with probability `dropout`, given that one with positive points
     remains."""
     while True:
-        kept = tuple(criterion for criterion in rubric if draw.random() >= dropout)
-        if any(criterion.points > 0 for criterion in kept):
-            return kept
+        rest = tuple(criterion for criterion in rubric if draw.random() >= dropout)
+        if any(criterion.points > 0 for criterion in rest):
+            return rest
 
 
 def _rubric(data: Mapping[str, object], prompt: str) -> Rubric:

@@ -80,7 +80,7 @@ def exceeded(rule: str) -> int:
     return _exceeded[rule]
 
 
-class Worker:
+class SandboxWorker:
     """Worker process, which computes one function at a time, within `memory` bytes; 0 for no limit."""
 
     def __init__(self, memory: int = 0) -> None:
@@ -153,7 +153,7 @@ class Worker:
             self._end(kill=True)
 
 
-_worker = Worker(BYTES)
+_worker = SandboxWorker(BYTES)
 atexit.register(_worker.close)
 
 

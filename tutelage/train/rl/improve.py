@@ -112,7 +112,7 @@ def _scored_first(setup: Setup, state: RecipeState, prompts: Sequence[EncodedPro
 
 def _questions_and_answers(answers: ScoredCompletions) -> tuple[tuple[str, str], ...]:
     """Last message of the prompt, and text of the completion or of the whole episode, per row."""
-    asked = [prompt.messages for prompt in answers.row_prompts]
+    questions = [prompt.messages for prompt in answers.row_prompts]
     episodes = answers.rollout.transcripts
-    said = map(transcript_text, episodes, asked) if episodes else answers.texts
-    return tuple(zip((messages[-1].content if messages else "" for messages in asked), said, strict=True))
+    texts = map(transcript_text, episodes, questions) if episodes else answers.texts
+    return tuple(zip((messages[-1].content if messages else "" for messages in questions), texts, strict=True))

@@ -38,7 +38,7 @@ class LabelledSteps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledRows(Rows):
+class LabelledStepRows(Rows):
     """Rows whose columns are rated steps. Their weights sum to 1 over the batch."""
 
     label: Tensor  # Float[B, S]
@@ -89,15 +89,15 @@ def rated_sources(items: Sequence[LabelledSteps]) -> Sequence[RatedSteps]:
     return items.items if isinstance(items, EncodedWhenRead) else [item.source for item in items]
 
 
-def labelled_rows(items: Sequence[LabelledSteps], pad: int, device: torch.device) -> LabelledRows:
+def labelled_rows(items: Sequence[LabelledSteps], pad: int, device: torch.device) -> LabelledStepRows:
     """Padded batch, in which every rated step has the same weight."""
     rows = step_rows([item.steps for item in items], pad, device)
     columns = {field.name: getattr(rows, field.name) for field in fields(rows)}
     label = spread(torch.tensor([label for item in items for label in item.labels], device=device), rows.mask)
-    return LabelledRows(**columns, label=label, weight=rows.mask / rows.mask.sum())
+    return LabelledStepRows(**columns, label=label, weight=rows.mask / rows.mask.sum())
 
 
-def rate(model: ScalarModel, rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
+def rate(model: ScalarModel, rows: LabelledStepRows) -> tuple[Tensor, dict[str, Tensor]]:
     """− Σ w [ p log σ(s) + (1 − p) log σ(−s) ] over the steps, with score s and label p of each.
 
     Metrics: `accuracy`, the share of steps whose score has the sign that the label predicts (0 and even labels count
