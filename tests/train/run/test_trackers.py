@@ -104,10 +104,10 @@ def test_ones_own_tracker_is_started_told_and_closed(tmp_path: Path) -> None:
 
 @for_each(
     [
-        ("nowhere_at_all:Own", "module of the tracker 'nowhere_at_all:Own' cannot be imported"),
-        (":Own", "module of the tracker ':Own' cannot be imported"),
-        (f"{__name__}:Other", "has no tracker 'Other'"),
-        (f"{__name__}:__name__", "neither a function nor a class"),
+        ("nowhere_at_all:Own", "'nowhere_at_all:Own' cannot be imported"),
+        (":Own", "':Own' cannot be imported"),
+        (f"{__name__}:Other", "'Other'"),
+        (f"{__name__}:__name__", "__name__' is not a function"),
         (f"{__name__}:no_tracker", "must return a function of a step and its metrics; it returned None"),
         (f"{__name__}:failing", "does not start: no library of mine"),
     ]

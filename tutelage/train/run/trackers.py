@@ -9,11 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 from tutelage.base.config.files import write_atomically
 from tutelage.base.config.mapping import flat
 from tutelage.base.errors import TutelageError
+from tutelage.base.functions import function_named
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ def start_tracker(name: str, path: Path, settings: Mapping[str, object], past: P
 
 
 def _own(name: str, path: Path, settings: Mapping[str, object]) -> Tracker:
-    start = _named(name)
+    start = cast(Start, function_named(name))
     try:
         tracker = start(path, settings)
     except Exception as error:
@@ -142,20 +143,6 @@ def _own(name: str, path: Path, settings: Mapping[str, object]) -> Tracker:
             f"its metrics; it returned {tracker!r}."
         )
     return tracker
-
-
-def _named(name: str) -> Start:
-    """Import the function or class `module:NAME`."""
-    module, _, attribute = name.partition(":")
-    try:
-        start: Start = getattr(importlib.import_module(module), attribute)
-    except (ImportError, ValueError) as error:
-        raise TutelageError(f"The module of the tracker {name!r} cannot be imported: {error}.") from error
-    except AttributeError as error:
-        raise TutelageError(f"The module {module!r} has no tracker {attribute!r}.") from error
-    if not callable(start):
-        raise TutelageError(f"The tracker {name!r} is neither a function nor a class.")
-    return start
 
 
 class _Wandb(_ServiceTracker):
