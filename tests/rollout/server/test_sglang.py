@@ -10,7 +10,8 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Transport, Unanswered
 from tutelage.rollout.server.api import Connection, TokenRequest, TokenResponse
-from tutelage.rollout.server.sglang import SglangApi, SglangDiskHandover, SglangLoraHandover
+from tutelage.rollout.server.rollout_servers import SGLANG_LORA
+from tutelage.rollout.server.sglang import SglangApi, SglangDiskHandover
 
 ASKED = TokenRequest((5, 6), 2, 7, config.Sampling(0.7, max_new_tokens=4), (0, 9), "m", "run-1")
 
@@ -51,7 +52,7 @@ def test_an_answer_that_is_none(answer, error, told):
 
 @for_each(
     [
-        (SglangLoraHandover(), True, ["/load_lora_adapter"]),
+        (SGLANG_LORA, True, ["/load_lora_adapter"]),
         (SglangDiskHandover(), True, ["/update_weights_from_disk"]),
         (SglangDiskHandover(), False, ["/pause_generation", "/update_weights_from_disk", "/continue_generation"]),
     ]

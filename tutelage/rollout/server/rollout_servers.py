@@ -8,7 +8,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import KEY
 from tutelage.data.transport import HttpRefusal, InvalidAddress, Transport, check_key
 from tutelage.rollout.server.api import Api, Connection, Handover
-from tutelage.rollout.server.sglang import SglangApi, SglangDiskHandover, SglangLoraHandover
+from tutelage.rollout.server.sglang import SglangApi, SglangDiskHandover
 from tutelage.rollout.server.vllm import (
     COMPLETIONS,
     GENERATE,
@@ -35,7 +35,10 @@ class ServerKind:
 
 
 VLLM = ServerKind("vLLM", (LoraHandover(), DiskHandover()), "--max-model-len", "--logprobs-mode processed_logprobs")
-SGLANG = ServerKind("SGLang", (SglangLoraHandover(), SglangDiskHandover()), "--context-length")
+SGLANG_LORA = LoraHandover(
+    needs="--enable-lora, --max-lora-rank and --lora-target-modules", prefix="", detectable=False
+)
+SGLANG = ServerKind("SGLang", (SGLANG_LORA, SglangDiskHandover()), "--context-length")
 TUTELAGE = ServerKind(
     "tutelage",
     (LoraHandover(needs="--weight-updates"), DiskHandover(needs="--weight-updates", after_failure="", pause="wait")),

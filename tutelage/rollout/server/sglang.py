@@ -1,5 +1,5 @@
 """SGLang's API, as in `io_struct.py` and `http_server.py` of 0.5: `/generate` with token ids; new weights as a
-folder or as a LoRA adapter."""
+folder. LoRA adapters are loaded as by vLLM, at other addresses."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,27 +62,6 @@ def _generated(answer: Any) -> Iterator[TokenResponse]:
             info["finish_reason"]["type"] == "stop",
             None if version is None else (str(version),) * len(tokens),
         )
-
-
-@dataclass(frozen=True)
-class SglangLoraHandover:
-    """LoRA adapter, loaded with the label as its name."""
-
-    adapters: bool = True
-    needs: str = "--enable-lora, --max-lora-rank and --lora-target-modules"
-    after_failure: str = ""
-
-    def is_possible(self, connection: Connection) -> bool:
-        """Not detectable: the server reports an error when an adapter is loaded."""
-        return True
-
-    def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
-        """Load the adapter. Running requests continue with their adapter, regardless of `wait`."""
-        connection.once.command("/load_lora_adapter", {"lora_name": label, "lora_path": str(folder)})
-
-    def drop(self, connection: Connection, label: str) -> None:
-        """Unload the adapter."""
-        connection.once.command("/unload_lora_adapter", {"lora_name": label})
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def has_route(connection: Connection, path: str) -> bool:
 
 @dataclass(frozen=True)
 class LoraHandover:
-    """LoRA adapter, loaded with the label as its name.
+    """LoRA adapter, loaded with the label as its name by the routes below `prefix`; SGLang has them too.
 
     Every version needs a new name and folder: vLLM caches the keys and values of prompts by adapter name and path,
     and would reuse those of earlier weights.
@@ -129,19 +129,22 @@ class LoraHandover:
     adapters: bool = True
     needs: str = "--enable-lora, --max-lora-rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
     after_failure: str = ""
+    prefix: str = "/v1"
+    detectable: bool = True
+    """Whether a server that cannot load adapters lacks the route. SGLang reports an error when one is loaded."""
 
     def is_possible(self, connection: Connection) -> bool:
-        """Whether the server allows loading adapters at run time."""
-        return has_route(connection, "/v1/load_lora_adapter")
+        """Whether the server allows loading adapters at run time, as far as it reports it."""
+        return not self.detectable or has_route(connection, f"{self.prefix}/load_lora_adapter")
 
     def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
         """Load the adapter. Running requests continue with their adapter, regardless of `wait`."""
         body = {"lora_name": label, "lora_path": str(folder)}
-        connection.once.command("/v1/load_lora_adapter", body)
+        connection.once.command(f"{self.prefix}/load_lora_adapter", body)
 
     def drop(self, connection: Connection, label: str) -> None:
         """Unload the adapter."""
-        connection.once.command("/v1/unload_lora_adapter", {"lora_name": label})
+        connection.once.command(f"{self.prefix}/unload_lora_adapter", {"lora_name": label})
 
 
 @dataclass(frozen=True)
