@@ -12,7 +12,6 @@ from tutelage.data.formats import (
     LoadedRecords,
     load_completions,
     load_demonstrations,
-    load_judgements,
     load_preferences,
     load_prompts,
     load_texts,
@@ -515,7 +514,6 @@ MISTAKEN: list[tuple[Callable[[Path], LoadedRecords[object]], dict[str, object],
         ["columns foo", "as prompts: preferences of every kind, of which the prompt · prompt"],
     ),
     (load_completions, {"id": "a", "text": "b"}, ["prompt_id"]),
-    (load_judgements, {"id": "a"}, ["comparison_id"]),
 ]
 
 

@@ -16,7 +16,6 @@ from tutelage.data.formats import (
     load_comparisons,
     load_completions,
     load_demonstrations,
-    load_judgements,
     load_preferences,
     load_prompts,
     load_steps,
@@ -28,7 +27,6 @@ from tutelage.data.records import (
     Comparison,
     CompletionRecord,
     Demonstration,
-    Judgement,
     Message,
     Preference,
     Prompt,
@@ -85,11 +83,6 @@ RECORDS = {
     ),
     Demonstration: st.builds(Demonstration, TURNS | st.just(()), TEXT | MARKED | CALLS, st.floats(1e-3, 1e6)),
     Comparison: st.tuples(TEXT, TEXT, PAIR, TEXT).map(lambda x: Comparison(x[0], x[1], *x[2], x[3])),
-    Judgement: st.builds(
-        Judgement,
-        *(TEXT, TEXT, TEXT, st.sampled_from(["a", "b", "tie", "both_bad", "skip"]), st.integers(0, 3)),
-        *(st.sampled_from(["a", "b"]), NUMBER, NUMBER),
-    ),
     Preference: st.tuples(TURNS | st.just(()), PAIR, st.floats(0, 1), NUMBER, st.floats(0, 9)).map(
         lambda x: Preference(x[0], *x[1], *x[2:])
     ),
@@ -101,7 +94,6 @@ LOADERS = {
     CompletionRecord: load_completions,
     Demonstration: load_demonstrations,
     Comparison: load_comparisons,
-    Judgement: load_judgements,
     Preference: load_preferences,
     UnpairedAnswer: load_unpaired,
     RatedSteps: load_steps,
@@ -184,17 +176,8 @@ def test_rows_are_those_of_trl() -> None:
     assert to_row(Prompt("a", talk, "held_out")) == {"id": "a", "messages": asked, "split": "held_out"}
 
 
-JUDGED = to_row(Judgement("j", "c", "r", "a", 2, "b", 1.5, 7.0))
-
-
 @for_each(
     [
-        (Judgement, JUDGED | {"verdict": "c"}, "verdict is none of"),
-        (Judgement, JUDGED | {"strength": 4}, "strength is outside [0, 3]"),
-        (Judgement, JUDGED | {"strength": 1.5}, "strength is not"),
-        (Judgement, JUDGED | {"left": "c"}, "left is neither"),
-        (Judgement, JUDGED | {"rater": ""}, "rater is empty"),
-        (Judgement, JUDGED | {"seconds": -1}, "seconds is below 0"),
         (Comparison, to_row(Comparison("c", "p", "x", "x")), "a_id and b_id"),
         (CompletionRecord, {"id": "c"}, "prompt_id is missing"),
         (Prompt, {"id": "p", "prompt": "Why?", "split": "later"}, "split is 'later'"),

@@ -25,7 +25,6 @@ from tutelage.data.records import (
     Comparison,
     CompletionRecord,
     Demonstration,
-    Judgement,
     Messages,
     Preference,
     Prompt,
@@ -40,7 +39,7 @@ from tutelage.data.tables import Table, read_table
 from tutelage.data.traces import TRACE_PAIRS, TRACES, TracePair, has_trace
 
 T = TypeVar("T")
-Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)
+Own = TypeVar("Own", CompletionRecord, Comparison)
 T_co = TypeVar("T_co", covariant=True)
 
 TOLERATED = 0.1  # fraction of rows that may be unusable
@@ -225,11 +224,6 @@ def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> Load
 def load_comparisons(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Comparison]:
     """Load comparisons in Tutelage's format."""
     return _load_own(source, "comparisons", Comparison, tolerate)
-
-
-def load_judgements(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Judgement]:
-    """Load judgements in Tutelage's format."""
-    return _load_own(source, "judgements", Judgement, tolerate)
 
 
 def _load_own(source: str | Path, what: str, kind: type[Own], tolerate: float) -> LoadedRecords[Own]:

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
@@ -33,7 +33,6 @@ from tutelage.data.records import (
     Comparison,
     CompletionRecord,
     Demonstration,
-    Judgement,
     Message,
     Messages,
     Preference,
@@ -41,7 +40,6 @@ from tutelage.data.records import (
     RatedSteps,
     Step,
     UnpairedAnswer,
-    Verdict,
     message_row,
     step_from,
     step_value,
@@ -51,13 +49,10 @@ from tutelage.data.row_values import Unusable, name, number, optional_text, text
 from tutelage.data.step_formats import STEPWISE
 from tutelage.data.transcripts import has_marks, without_end
 
-Record: TypeAlias = (
-    Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer | RatedSteps
-)
+Record: TypeAlias = Prompt | CompletionRecord | Demonstration | Comparison | Preference | UnpairedAnswer | RatedSteps
 R = TypeVar("R", bound=Record)
 
 OWN_PAIR = explicit(prompt_column)
-VERDICTS: tuple[Verdict, ...] = ("a", "b", "tie", "both_bad", "skip")
 
 
 def to_row(record: Record) -> dict[str, object]:
@@ -157,27 +152,6 @@ def _comparison(row: Values) -> Comparison:
     return Comparison(name(row, "id"), name(row, "prompt_id"), a, b, optional_text(row, "origin") or "random")
 
 
-def _judgement(row: Values) -> Judgement:
-    verdict, left = text(row, "verdict"), text(row, "left")
-    if verdict not in VERDICTS:
-        raise Unusable(f"verdict is none of {', '.join(VERDICTS)}")
-    if left not in ("a", "b"):
-        raise Unusable("left is neither a nor b")
-    strength = number(row, "strength", 0.0, 0.0, 3.0)
-    if strength != int(strength):
-        raise Unusable("strength is not a whole number")
-    return Judgement(
-        name(row, "id"),
-        name(row, "comparison_id"),
-        name(row, "rater"),
-        verdict,
-        int(strength),
-        cast(Literal["a", "b"], left),
-        number(row, "seconds", 0.0, 0.0),
-        number(row, "created", 0.0),
-    )
-
-
 PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
     Prompt: named_prompt,
     CompletionRecord: _completion,
@@ -185,7 +159,6 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
         prompt_column(row), answer(row, "completion"), number(row, "weight", 1.0, 0.0)
     ),
     Comparison: _comparison,
-    Judgement: _judgement,
     Preference: lambda row: labelled(row, OWN_PAIR(row)),
     UnpairedAnswer: lambda row: UnpairedAnswer(prompt_column(row), answer(row, "completion"), truth(row, "label")),
     RatedSteps: lambda row: STEPWISE.parse(row)[0],
