@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from call_templates import TAGGED
+from scripted import ScriptedGenerator
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -22,7 +23,6 @@ from tutelage.models.policy import Policy
 from tutelage.rollout.environment import Environment
 from tutelage.rollout.generator import encode_prompts, prompt_tokens
 from tutelage.rollout.player import Player
-from tutelage.rollout.scripted import ScriptedGenerator
 from tutelage.rollout.serving.asgi_server import listen
 
 pytest.importorskip("openenv")

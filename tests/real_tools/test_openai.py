@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from call_templates import SCHEMA, TAGGED
+from scripted import ScriptedGenerator
 
 import tutelage as tt
 from tutelage.base import config
@@ -23,7 +24,6 @@ from tutelage.rollout.agent import AgentProgram
 from tutelage.rollout.environment import Environment
 from tutelage.rollout.generator import encode_prompts, prompt_tokens
 from tutelage.rollout.player import Player
-from tutelage.rollout.scripted import ScriptedGenerator
 from tutelage.rollout.serving import jobs
 
 TURNS = ['So.<tool_call>{"name": "lookup", "arguments": {"x": 1}}</tool_call><|im_end|>', "It is 6.<|im_end|>"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from call_templates import TAGGED
+from scripted import ScriptedGenerator
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -18,7 +19,6 @@ from tutelage.models.policy import Policy
 from tutelage.rollout.environment import Environment
 from tutelage.rollout.generator import encode_prompts, prompt_tokens
 from tutelage.rollout.player import Player
-from tutelage.rollout.scripted import ScriptedGenerator
 
 CALL = '<tool_call>{{"name": "{}", "arguments": {{"place": "Ayr"}}}}</tool_call><|im_end|>'
 TURNS = [f"I look.{CALL.format('map_far')}", CALL.format("near"), "It is 6.5 miles.<|im_end|>"]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scripted import ScriptedGenerator
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
@@ -19,7 +20,6 @@ from tutelage.rollout.generator import (
 )
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.samplers import GeneratorSampler
-from tutelage.rollout.scripted import ScriptedGenerator
 
 FREE = config.Sampling(temperature=1.0, max_new_tokens=6)
 PROMPTS = PromptTokens(((5, 6, 7), (8,)), ("a", "b"))

@@ -13,6 +13,7 @@ import pytest
 import torch
 from call_templates import TAGGED, WITHOUT_THOUGHTS
 from offenders import for_each
+from scripted import ScriptedGenerator
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -28,7 +29,6 @@ from tutelage.rollout.episodes import play_with_tools
 from tutelage.rollout.generator import RolloutError, SampledCompletion, concatenate, encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player
-from tutelage.rollout.scripted import ScriptedGenerator
 from tutelage.tools.tool import Fault, Toolbox, tool_of
 
 FREE = config.Sampling(temperature=1.0, max_new_tokens=6)

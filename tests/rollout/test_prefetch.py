@@ -6,12 +6,12 @@ import pytest
 import torch
 from learn.tabular_policy import AtOnce
 from offenders import for_each
+from scripted import ScriptedGenerator
 
 from tutelage.base import config
 from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.prefetch import AheadGenerator, RolloutRequest
-from tutelage.rollout.scripted import ScriptedGenerator
 
 FREE = config.Sampling(max_new_tokens=3)
 

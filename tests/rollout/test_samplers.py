@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from scripted import ScriptedSampler
 from served import choices, serving
 
 from tutelage.base import config
@@ -14,7 +15,6 @@ from tutelage.models.policy import Policy
 from tutelage.rollout.inference.completion_records import sample_completions
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.samplers import GeneratorSampler, HttpSampler
-from tutelage.rollout.scripted import ScriptedSampler
 
 ASKED = config.Sampling(temperature=0.9, max_new_tokens=8)
 QUESTIONS = [user("Why?"), user("What is rain?"), user("Explain the sun.")]

@@ -14,6 +14,7 @@ from vllm_stub import VllmStub
 
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.token_sampling import row_seed
+from tutelage.models.backbone import ModelVocabulary
 from tutelage.rollout.generator import RolloutError, concatenate, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prefetch import AheadGenerator, RolloutRequest
@@ -21,7 +22,6 @@ from tutelage.rollout.server.probe import Probe
 from tutelage.rollout.server.rollout_servers import connect
 from tutelage.rollout.server.server_generator import ServerGenerator
 from tutelage.rollout.server.weight_sync import WeightSync
-from tutelage.rollout.vocabulary import ModelVocabulary
 from tutelage.train.rl.rollouts import rollout_seed
 
 

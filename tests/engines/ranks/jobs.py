@@ -14,7 +14,7 @@ import tutelage
 from tutelage.algorithms.override import override
 from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
-from tutelage.commands.distill.teacher import refer_to_teacher
+from tutelage.commands.distill.run import refer_to_teacher
 from tutelage.core.rows import collate
 from tutelage.engines.network import layers
 from tutelage.engines.ranks.passes import Passes

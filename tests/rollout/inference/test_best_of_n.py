@@ -5,13 +5,13 @@ import math
 
 import pytest
 from offenders import for_each
+from scripted import ScriptedSampler
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Prompt, user
 from tutelage.rollout.inference.best_of_n import ScoredReply, best_first, best_of_n, best_of_n_kl
 from tutelage.rollout.samplers import EndpointReply
-from tutelage.rollout.scripted import ScriptedSampler
 
 SAMPLING = config.Sampling()
 PROMPTS = [Prompt("a", user("short")), Prompt("b", user("long"))]

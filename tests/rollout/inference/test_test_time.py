@@ -2,6 +2,7 @@
 
 import pytest
 from offenders import for_each
+from scripted import ScriptedSampler
 from served import choices, serving
 
 from tutelage.base import config
@@ -11,7 +12,6 @@ from tutelage.data.records import Message, Prompt, user
 from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.inference.test_time import followed, optimise_at_test_time
 from tutelage.rollout.samplers import HttpSampler
-from tutelage.rollout.scripted import ScriptedSampler
 
 SAMPLING = config.Sampling(temperature=0.9, max_new_tokens=32)
 PROMPTS = [Prompt("sun", user("What is {the} sun?")), Prompt("rain", user("What is rain?"))]

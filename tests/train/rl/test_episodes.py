@@ -31,7 +31,7 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.rewards.step_reward import StepReward
+from tutelage.rewards.model_reward import StepReward
 from tutelage.rollout.episodes import Truncation
 from tutelage.tools.tool import Fault
 from tutelage.train.rl.batch_scores import last_values

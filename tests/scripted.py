@@ -1,4 +1,4 @@
-"""Scripted completions, for tests, dry runs of a loop, and use without a model."""
+"""Completions by a script: rollouts and conversations without a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
