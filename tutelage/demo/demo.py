@@ -108,15 +108,15 @@ def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
         console.print(f"  {what.ljust(20)}  {command}", soft_wrap=True)
 
 
-def _next_steps(out: Path, asked: "EvaluateSettings", report: Path) -> Mapping[str, str]:
+def _next_steps(out: Path, evaluation: "EvaluateSettings", report: Path) -> Mapping[str, str]:
     """Commands to continue with."""
-    if asked.has_episodes:
+    if evaluation.has_episodes:
         return {"read the report": str(report), "train your own agent": "tutelage docs agents"}
     return {
         "read the report": str(report),
         "judge pairs yourself": f"tutelage collect init {out}/people --from-sample {out}/sample --limit 20 && "
         f"tutelage collect serve {out}/people",
-        "talk to both models": f"tutelage chat --model {asked.model.path} --against {asked.against}",
+        "talk to both models": f"tutelage chat --model {evaluation.model.path} --against {evaluation.against}",
     }
 
 

@@ -37,7 +37,7 @@ from tutelage.core.reduce import at_last_token, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.core.values import explained_variance
 from tutelage.demo.lab import advantages_page
-from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
+from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting, Seed
 from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
 from tutelage.demo.lab.start import Start, between
 from tutelage.models.budget import Budget
@@ -90,13 +90,6 @@ class AdvantagesSize:
     pool: int = 1024
     """Completions that the critic is fitted to."""
     epochs: int = 3
-
-
-@dataclass(frozen=True)
-class Seed:
-    """Seed of the samples."""
-
-    seed: int
 
 
 def cells(setting: ExperimentSetting[AdvantagesSize]) -> list[Cell]:

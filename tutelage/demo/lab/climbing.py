@@ -17,8 +17,9 @@ from tutelage.base import config
 from tutelage.commands.terminal import follow
 from tutelage.data.record_files import write_jsonl
 from tutelage.data.records import Prompt, user
+from tutelage.demo.lab.experiment import Cell, ExperimentSetting
 from tutelage.demo.lab.measurements import BUDGET, averages, measure
-from tutelage.demo.lab.start import Start
+from tutelage.demo.lab.start import Start, gold_reward
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Completion, Completions, Reward, Scores, rows_of
@@ -200,3 +201,14 @@ def _keep_answers(
             for p, text, score, worth in zip(answers.row_prompts, answers.texts, answers.score, gold, strict=True)
         ],
     )
+
+
+def training_cell(setting: ExperimentSetting[Any], name: str, title: str, plan: Climb) -> Cell:
+    """Cell of a training on the reward model of the demonstration, measured by the gold reward."""
+
+    def run(folder: Path) -> Mapping[str, Any]:
+        policy = setting.start.policy()
+        goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
+        return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
+
+    return Cell(name, title, (plan,), run)

@@ -22,7 +22,7 @@ from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.data.record_files import write_jsonl
 from tutelage.demo.lab import estimators_page
-from tutelage.demo.lab.climbing import Climb, Goal, climb
+from tutelage.demo.lab.climbing import Climb, training_cell
 from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
 from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
 from tutelage.demo.lab.start import between, gold_reward
@@ -78,12 +78,7 @@ def cells(setting: ExperimentSetting[EstimatorsSize]) -> list[Cell]:
 
 
 def _training(setting: ExperimentSetting[EstimatorsSize], name: str, plan: Climb) -> Cell:
-    def run(folder: Path) -> Mapping[str, Any]:
-        policy = setting.start.policy()
-        goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
-        return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
-
-    return Cell(name, name.replace("-", " in the "), (plan,), run)
+    return training_cell(setting, name, name.replace("-", " in the "), plan)
 
 
 def _rollout(

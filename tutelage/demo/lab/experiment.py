@@ -59,6 +59,13 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Seed:
+    """Seed of random numbers, as a setting of a cell."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
 class CellResult:
     """Data of a finished cell: its figures, its measurements by step, its recorded completions."""
 

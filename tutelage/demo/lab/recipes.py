@@ -3,15 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from pathlib import Path
 from statistics import fmean, variance
-from typing import Any
 
 from tutelage.algorithms.recipe import NaturalStep
 from tutelage.algorithms.registry import RECIPES, recipe_named
 from tutelage.base.nouns import counted
 from tutelage.base.number_text import duration, number
-from tutelage.demo.lab.climbing import Climb, Goal, climb
+from tutelage.demo.lab.climbing import Climb, training_cell
 from tutelage.demo.lab.experiment import (
     Cell,
     CellResult,
@@ -23,7 +21,6 @@ from tutelage.demo.lab.experiment import (
     measured_series,
 )
 from tutelage.demo.lab.measurements import Z95, Measurement
-from tutelage.demo.lab.start import gold_reward
 from tutelage.report.figures import Axis, Chart
 
 WARMUP = 3
@@ -55,12 +52,7 @@ def _changes(name: str) -> tuple[str, ...]:
 
 
 def _cell(setting: ExperimentSetting[RecipesSize], name: str, plan: Climb) -> Cell:
-    def run(folder: Path) -> Mapping[str, Any]:
-        policy = setting.start.policy()
-        goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
-        return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
-
-    return Cell(f"{name}-{plan.seed}", f"{name}, seed {plan.seed}", (plan,), run)
+    return training_cell(setting, f"{name}-{plan.seed}", f"{name}, seed {plan.seed}", plan)
 
 
 def family(name: str) -> str:

@@ -133,7 +133,7 @@ def rubric_reward(judge: JudgeCriterion, dropout: float = 0.0) -> Reward:
 
 
 @dataclass(frozen=True)
-class Panel:
+class JudgePanel:
     """Judges to calibrate."""
 
     judges: int
@@ -155,22 +155,24 @@ class Optimised:
 def cells(setting: ExperimentSetting[rubrics_page.RubricsSize]) -> list[Cell]:
     """The judges, then a policy for each way and seed, seed by seed."""
     size, seed = setting.size, setting.seed
-    panel = Panel(size.seeds * size.ensemble, size.noise, size.answers, seed)
-    made = [Cell(JUDGES, "judges", (panel,), partial(_calibrate, setting, panel))]
+    panel = JudgePanel(size.seeds * size.ensemble, size.noise, size.answers, seed)
+    parts = [Cell(JUDGES, "judges", (panel,), partial(_calibrate, setting, panel))]
     for number in range(size.seeds):
         judges = tuple(range(number * size.ensemble, (number + 1) * size.ensemble))
         for way in rubrics_page.WAYS:
             used = judges if way == "ensemble" else () if way == "gold" else judges[:1]
             aim = Optimised(way, used, size.noise, size.dropout if way == "dropout" else 0.0)
             plan = replace(size.plan, seed=seed + number)
-            made.append(
+            parts.append(
                 Cell(f"{way}-{number}", f"{rubrics_page.TITLES[way]}, seed {number}", (aim, panel, plan),
                      partial(_climb, setting, aim, plan))
             )  # fmt: skip
-    return made
+    return parts
 
 
-def _calibrate(setting: ExperimentSetting[rubrics_page.RubricsSize], panel: Panel, folder: Path) -> Mapping[str, Any]:
+def _calibrate(
+    setting: ExperimentSetting[rubrics_page.RubricsSize], panel: JudgePanel, folder: Path
+) -> Mapping[str, Any]:
     """scales.json: mean and standard deviation of every judge's errors, by criterion. Returns how often the verdicts
     are right, and how the scores correlate with gold."""
     policy = setting.start.policy()
@@ -186,7 +188,8 @@ def _calibrate(setting: ExperimentSetting[rubrics_page.RubricsSize], panel: Pane
         errors = np.stack([raw_errors(judge, one.answer) for one in completions])
         scales[str(judge)] = [errors.mean(0).tolist(), errors.std(0).tolist()]
     write_atomically(folder / SCALES, json_text(scales))
-    truth = np.array([[_true(one, each) for each in RUBRIC] for one in completions])
+    true = TrueJudge()
+    truth = np.array([[true(one.messages, one.answer, each) for each in RUBRIC] for one in completions])
     gold = scores_of(rubric_reward(TrueJudge()), completions).numpy()
     figures: dict[str, Any] = {"answers": len(completions), "gold": float(gold.mean()), "gold_std": float(gold.std())}
     right, correlation = [], []
@@ -198,10 +201,6 @@ def _calibrate(setting: ExperimentSetting[rubrics_page.RubricsSize], panel: Pane
         same = min(float(score.std()), float(gold.std())) == 0
         correlation.append(float("nan") if same else float(np.corrcoef(score, gold)[0, 1]))
     return figures | {"right": right, "correlation": correlation, "met": truth.mean(0).tolist()}
-
-
-def _true(one: Completion, criterion: Criterion) -> bool:
-    return TrueJudge()(one.messages, one.answer, criterion)
 
 
 def _judge(folder: Path, number: int, noise: float) -> NoisyJudge:

@@ -119,21 +119,21 @@ def method(size: RubricsSize) -> tuple[str, ...]:
 def judged(figures: Mapping[str, object]) -> str:
     """How well judges do on the SFT model's answers."""
     right, correlation = (np.asarray(figures[name], dtype=float) for name in ("right", "correlation"))
-    told = f"On the SFT model's answers judges decide {percent(float(right.mean()))} of the criteria rightly"
+    text = f"On the SFT model's answers judges decide {percent(float(right.mean()))} of the criteria rightly"
     if not np.isfinite(correlation).all():
-        return f"{told}."
-    return f"{told}, and their scores correlate with gold at {correlation.min():.2f} to {correlation.max():.2f}."
+        return f"{text}."
+    return f"{text}, and their scores correlate with gold at {correlation.min():.2f} to {correlation.max():.2f}."
 
 
 def findings(runs: Sequence[RubricRun]) -> list[str]:
     """Findings as sentences."""
     alone = of_way(runs, "judge")
-    told = [_curve(alone)]
+    sentences = [_curve(alone)]
     for way in ("dropout", "ensemble"):
-        told.append(_remedy(way, of_way(runs, way), alone))
+        sentences.append(_remedy(way, of_way(runs, way), alone))
     true = of_way(runs, "gold")
     ends = f"at {_mean(true, 'gold')} (mean of {counted(len(true), 'seed')}), with one judge at {_mean(alone, 'gold')}"
-    return [*told, f"Trained on the true verdicts gold ends {ends}."]
+    return [*sentences, f"Trained on the true verdicts gold ends {ends}."]
 
 
 def _curve(runs: Sequence[RubricRun]) -> str:

@@ -327,10 +327,10 @@ def run_round(round_: Round) -> dict[str, Any]:
     out = round_.place.folder
     story = replace(round_.story, command=f"{round_.story.command} {round_.place.flags()}")
     seconds = run_stages(out, story, round_.stages())
-    known = json.loads((out / "summary.json").read_text()) if (out / "summary.json").is_file() else {}
+    earlier = json.loads((out / "summary.json").read_text()) if (out / "summary.json").is_file() else {}
     summary = round_.results() | {
         "seconds": seconds | {"total": sum(seconds.values())},
-        "peak_rss_mb": max(peak_memory_mb(), known.get("peak_rss_mb", 0.0)),
+        "peak_rss_mb": max(peak_memory_mb(), earlier.get("peak_rss_mb", 0.0)),
     }
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return summary

@@ -75,14 +75,14 @@ class JudgementClock:
         self._seconds += 1e-3
 
 
-class Rater(Protocol):
-    """Simulated rater."""
+class NamedRater(Protocol):
+    """A rater with a name, simulated or not."""
 
     @property
     def name(self) -> str: ...
 
 
-R = TypeVar("R", bound=Rater)
+R = TypeVar("R", bound=NamedRater)
 
 
 def judge(
@@ -119,7 +119,7 @@ def judge(
     return count
 
 
-def _known_rater(store: Store, study_id: int, rater: Rater) -> int:
+def _known_rater(store: Store, study_id: int, rater: NamedRater) -> int:
     found = find_rater(store, study_id, rater.name)
     return found.id if found else add_rater(store, study_id, rater.name, kind="simulated").id
 

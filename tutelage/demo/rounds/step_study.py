@@ -50,11 +50,11 @@ def judged_episodes(
     prompts: Sequence[Prompt], episodes: Sequence[CompletionRecord], truth: Truth
 ) -> list[JudgedEpisode]:
     """The episodes that a study can store and show, with the truth about their steps."""
-    asked = {prompt.id: prompt for prompt in prompts}
+    by_id = {prompt.id: prompt for prompt in prompts}
     whole = [one for one in episodes if one.steps and "\0" not in one.text]
     if len(whole) < len(episodes):
         log.info(f"{counted(len(episodes) - len(whole), 'episode')} without a turn to show left out.")
-    return [JudgedEpisode(asked[one.prompt_id], one, tuple(truth(asked[one.prompt_id], one.steps))) for one in whole]
+    return [JudgedEpisode(by_id[one.prompt_id], one, tuple(truth(by_id[one.prompt_id], one.steps))) for one in whole]
 
 
 def hold_step_study(
@@ -70,13 +70,13 @@ def hold_step_study(
     """
     prompts = list({one.prompt.id: one.prompt for one in episodes}.values())
     aside = {prompt.id for prompt in split_by_prompt(prompts, judging.held_out, judging.seed)[1]}
-    shown, test = ([one for one in episodes if (one.prompt.id in aside) == tested] for tested in (False, True))
-    good = {one.completion.id: one.good for one in shown}
+    for_study, test = ([one for one in episodes if (one.prompt.id in aside) == tested] for tested in (False, True))
+    good = {one.completion.id: one.good for one in for_study}
     presentation = Presentation(str(find_kind(KIND).traits.question), EACH)
     store, study, clock = open_simulation(out, judging, kind=KIND, presentation=presentation)
-    items = [Item(one.completion.id, one.prompt.id, (one.completion.id,)) for one in shown]
-    asked = [prompt for prompt in prompts if prompt.id not in aside]
-    add_items(store, study.id, asked, [one.completion for one in shown], items)
+    items = [Item(one.completion.id, one.prompt.id, (one.completion.id,)) for one in for_study]
+    questions = [prompt for prompt in prompts if prompt.id not in aside]
+    add_items(store, study.id, questions, [one.completion for one in for_study], items)
 
     def answer(question: Assignment, rater: ReliableRater, rng: Random, answered: int) -> Answer:
         gold = tuple(1.0 if each else -1.0 for each in good[question.item])
@@ -88,8 +88,8 @@ def hold_step_study(
         judge(store, study.id, raters, answer, seed=judging.seed, done=judged)
     labelled = label_study(store, study.id, Selection(kinds=("simulated",)))
     write_jsonl(out / "steps.jsonl", step_rows(labelled, STUDY))
-    known = (RatedSteps(one.prompt.messages, one.completion.steps, tuple(map(float, one.good))) for one in test)
-    write_jsonl(out / "test_steps.jsonl", map(to_row, known))
+    labels = (RatedSteps(one.prompt.messages, one.completion.steps, tuple(map(float, one.good))) for one in test)
+    write_jsonl(out / "test_steps.jsonl", map(to_row, labels))
     summary = describe_raters(list_votes(store, study.id), raters, labelled.labels) | {"items": len(items)}
     write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
     right = [

@@ -175,17 +175,17 @@ class ToolsRound:
     def _write(self) -> None:
         """Write demonstrations, questions and price lists, and the model with random weights."""
         place, market = self.place, Market(self.place.seed)
-        shown = market.demonstrations(self.scale.demonstrations)
+        demonstrations = market.demonstrations(self.scale.demonstrations)
         offered = [{"type": "function", "function": {"name": name}} for name in TOOLS]
-        rows = ({"messages": list(map(message_row, one)), "tools": offered} for one in shown)
+        rows = ({"messages": list(map(message_row, one)), "tools": offered} for one in demonstrations)
         write_jsonl(place.data("demonstrations.jsonl"), rows)
         splits: tuple[Split, Split] = ("train", "held_out")
-        asked = market.prompts("train")[: self.scale.sampled_prompts]
-        write_jsonl(place.data("prompts_to_judge.jsonl"), map(to_row, asked))
+        prompts = market.prompts("train")[: self.scale.sampled_prompts]
+        write_jsonl(place.data("prompts_to_judge.jsonl"), map(to_row, prompts))
         for split in splits:
             write_jsonl(place.data(f"prompts_{split}.jsonl"), map(to_row, market.prompts(split)))
             write_jsonl(place.data(f"prices_{split}.jsonl"), market.price_list(split))
-        texts, folder = list(map(_text, shown)), Path(place.data("model"))
+        texts, folder = list(map(_text, demonstrations)), Path(place.data("model"))
         save_fresh(texts, self.scale.shape, folder, place.seed, template=TEMPLATE, marks=MARKS)
 
     def _tools(self, split: Split) -> dict[str, Any]:
@@ -215,11 +215,11 @@ class ToolsRound:
 
     def _judge(self, judging: Judging) -> None:
         """Let the simulated raters judge every step of the episodes of the first questions."""
-        shown = self._episodes(self.scale.judged_prompts)
-        hold_step_study(self.place.folder / "judge", shown, _raters(), judging, quiet=self.place.quiet)
+        episodes = self._episodes(self.scale.judged_prompts)
+        hold_step_study(self.place.folder / "judge", episodes, _raters(), judging, quiet=self.place.quiet)
 
     def _judge_outcomes(self, judging: Judging) -> None:
-        """Let them judge the last step alone, of as many episodes as makes the same number of votes."""
+        """Let the raters judge only the last step, of as many episodes as take the same number of votes in all."""
         out = self.place.folder
         votes = json.loads((out / "judge" / "judgements.json").read_text(encoding="utf-8"))["votes"]
         ends = [episode.end() for episode in self._episodes(self.scale.sampled_prompts)]
@@ -229,10 +229,10 @@ class ToolsRound:
     def _episodes(self, prompts: int) -> list[JudgedEpisode]:
         """The sampled episodes of the first questions, with the truth about their steps."""
         sampled = self.place.folder / "sample"
-        asked = load_prompts(sampled / "prompts.jsonl").records[:prompts]
-        known = {prompt.id for prompt in asked}
+        questions = load_prompts(sampled / "prompts.jsonl").records[:prompts]
+        ids = {prompt.id for prompt in questions}
         episodes = load_completions(sampled / "completions.jsonl").records
-        return judged_episodes(asked, [one for one in episodes if one.prompt_id in known], _truth)
+        return judged_episodes(questions, [one for one in episodes if one.prompt_id in ids], _truth)
 
     def _sft(self) -> SftSettings:
         return SftSettings(
