@@ -13,6 +13,7 @@ from tutelage.data.formats import LoadedRecords, load_prompts
 from tutelage.data.records import Prompt
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.engines.sampling import TextVocabulary
+from tutelage.models.backbone import ModelVocabulary
 from tutelage.models.merging import tied_layers
 from tutelage.models.policy import Policy
 from tutelage.rollout import server
@@ -21,7 +22,6 @@ from tutelage.rollout.distributed import dealt_generator, shared_generator
 from tutelage.rollout.generator import Generator, RolloutError
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prefetch import Ahead
-from tutelage.rollout.vocabulary import ModelVocabulary
 from tutelage.train.run.folder import Run
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ def read_past(model: PreTrainedModel) -> list[str]:
         return []
     called: set[str] = set()
     hooks = [part.register_forward_hook(lambda *_, name=name: called.add(name)) for name, part in layers.items()]
-    found: list[str] = []
+    used: list[str] = []
 
     def watch() -> bool:
         with torch.no_grad():
@@ -103,14 +103,14 @@ def read_past(model: PreTrainedModel) -> list[str]:
             with torch.enable_grad(), _with_gradient(list(weights.values())):
                 output = model(input_ids=tokens, use_cache=False).logits.float().square().mean()
                 gradients = torch.autograd.grad(output, list(weights.values()), allow_unused=True)
-            found.extend(name for name, each in zip(weights, gradients, strict=True) if each is not None)
+            used.extend(name for name, each in zip(weights, gradients, strict=True) if each is not None)
         return True
 
     with without_dropout(model):
         passes(watch)
     for hook in hooks:
         hook.remove()
-    return found
+    return used
 
 
 @contextmanager

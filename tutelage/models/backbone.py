@@ -7,6 +7,7 @@ save them, so every folder loads with plain `from_pretrained`.
 import json
 import logging
 import os
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,18 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
+from tutelage.data.chat_tokens import end_token_ids
 from tutelage.engines.choose import choose_dtype
 from tutelage.engines.device_memory import available_memory, memory_of_other_programs
 from tutelage.engines.gpu.requirements import missing_gpu
-from tutelage.engines.network import Backbone, about_context, checkpointed, context_in, context_of, inner, size_in
+from tutelage.engines.network import Backbone, about_context, checkpointed, context_of, inner, size_in
 from tutelage.engines.plans.hardware import GIB
 from tutelage.models.adapters import add_lora
 from tutelage.models.gguf_reader import model_folder
@@ -310,6 +312,19 @@ def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path)
     save_files(model, tokenizer, folder, **more)
 
 
-def context_length(path: str) -> int | None:
-    """The context length of a model, if its configuration states it."""
-    return context_in(AutoConfig.from_pretrained(base_of(path)))
+@dataclass(frozen=True)
+class ModelVocabulary:
+    """A model's tokenizer and end tokens, without its weights."""
+
+    tokenizer: Any
+    end_ids: tuple[int, ...]
+
+
+def load_vocabulary(path: str) -> ModelVocabulary:
+    """Load the vocabulary of a model folder, an adapter or a hub name. Raises TutelageError if there is none."""
+    tokenizer = load_tokenizer(path)
+    try:
+        settings = GenerationConfig.from_pretrained(base_of(path))
+    except OSError:  # a model need not have one
+        settings = None
+    return ModelVocabulary(tokenizer, end_token_ids(tokenizer, settings))

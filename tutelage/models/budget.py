@@ -260,11 +260,11 @@ def token_values(
     """`values` of the columns of all rows, computed in micro-batches by `split`; 0 at padding. Float[B, R]"""
 
     def compute() -> Tensor:
-        found = torch.zeros(rows.mask.shape, device=rows.mask.device)
+        total = torch.zeros(rows.mask.shape, device=rows.mask.device)
         for index in budget.parts(split, rows):
             part = rows.rows(index).trimmed()
-            found[index, : part.mask.shape[1]] = values(part)
-        budget.ranks.sum_([found])
-        return found
+            total[index, : part.mask.shape[1]] = values(part)
+        budget.ranks.sum_([total])
+        return total
 
     return budget.spend(compute)

@@ -59,19 +59,19 @@ def encode_steps(messages: Messages, steps: Sequence[Step], separator: str, toke
 
 def _encode_turns(messages: Messages, steps: Sequence[Messages], tokenizer: Any) -> EncodedSteps:
     contexts, ends = list[tuple[int, list[int]]](), list[tuple[int, int]]()
-    said: Messages = messages
+    context: Messages = messages
     heard: Messages = ()
     for turn, *results in steps:
-        tokens, response = encode((*said, *heard), spoken(turn), tokenizer)
+        tokens, response = encode((*context, *heard), spoken(turn), tokenizer)
         continues = False
         if ends:
-            tokens, continues = encode_next(said, heard, tokenizer, ended=True)
+            tokens, continues = encode_next(context, heard, tokenizer, ended=True)
         if not continues:
             contexts.append((len(tokens), []))
         prompt, held = contexts[-1]
         held += [*tokens, *response]
         ends.append((len(contexts) - 1, len(held) - prompt))
-        said, heard = (*said, *heard, turn), tuple(results)
+        context, heard = (*context, *heard, turn), tuple(results)
     rows = (EncodedRow(tuple(tokens[:prompt]), tuple(tokens[prompt:])) for prompt, tokens in contexts)
     return EncodedSteps(tuple(rows), tuple(ends))
 

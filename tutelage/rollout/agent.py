@@ -16,7 +16,7 @@ from typing import IO
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import message_row
-from tutelage.rollout.episode_endpoint import LOCAL, EpisodeEndpoint, Session
+from tutelage.rollout.episode_endpoint import LOCAL, EpisodeEndpoint, EpisodeSession
 from tutelage.rollout.episodes import Episode, Row
 from tutelage.tools.tool import Fault
 
@@ -55,7 +55,7 @@ class AgentProgram:
                     raise self._failure(status, session, _end_of(errors))
         return 0.0
 
-    async def _run(self, session: Session, told: IO[bytes], errors: IO[bytes]) -> int:
+    async def _run(self, session: EpisodeSession, told: IO[bytes], errors: IO[bytes]) -> int:
         """Exit status of a process. Raises what ends the episode before."""
         seed = str(session.episode.random.getrandbits(31))
         direct = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), LOCAL)))
@@ -75,7 +75,7 @@ class AgentProgram:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
-    def _failure(self, status: int, session: Session, errors: str) -> TutelageError:
+    def _failure(self, status: int, session: EpisodeSession, errors: str) -> TutelageError:
         refused = f" Its last request was refused: {session.refusal}" if session.refusal else ""
         said = f"{refused} The end of its standard error:\n{errors}" if errors else refused
         if status == TEMPORARY or status < 0:

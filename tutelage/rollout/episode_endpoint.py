@@ -2,7 +2,7 @@
 
 Requests of an episode are answered one at a time. One that continues a conversation of the episode continues its
 tokens; any other begins a new context. A repetition of a request whose client left without the reply, or that the
-client marks as a retry, has the reply of the first. A turn that nobody has received is not trained.
+client marks as a retry, has the reply of the first. A turn that was never received is not trained on.
 """
 
 import asyncio
@@ -65,18 +65,18 @@ class EpisodeEndpoint:
     """HTTP server on this machine, on the running event loop."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, EpisodeSession] = {}
         self._url = ""
         self._server: asyncio.Task[None] | None = None
         self._replaced: set[str] = set()
 
     @asynccontextmanager
-    async def session(self, episode: Episode) -> AsyncIterator["Session"]:
+    async def session(self, episode: Episode) -> AsyncIterator["EpisodeSession"]:
         """Context in which requests to the session's address are turns of an episode."""
         if self._server is None or self._server.done():
             self._listen()
         name = secrets.token_urlsafe(12)
-        self._sessions[name] = session = Session(episode, f"{self._url}/{name}/v1")
+        self._sessions[name] = session = EpisodeSession(episode, f"{self._url}/{name}/v1")
         try:
             yield session
             await session.close()
@@ -89,7 +89,7 @@ class EpisodeEndpoint:
         """Address of requests that name their episode in the header X-Session-ID (see `name`)."""
         return f"{self._url}/v1"
 
-    def name(self, session: "Session", name: str) -> None:
+    def name(self, session: "EpisodeSession", name: str) -> None:
         """Give a session a further name."""
         self._sessions[name] = session
 
@@ -125,7 +125,7 @@ class EpisodeEndpoint:
 
 
 @dataclass
-class Reply:
+class TurnReply:
     """Reply to a request, and whether its client has left without it."""
 
     message: "asyncio.Task[tuple[int, Message]]"
@@ -134,7 +134,7 @@ class Reply:
 
 
 @dataclass
-class Session:
+class EpisodeSession:
     """Requests of a client as turns of its episode."""
 
     episode: Episode
@@ -144,7 +144,7 @@ class Session:
     """Reason of the last refusal."""
     ended: "asyncio.Future[BaseException]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """What ended the episode before its client did."""
-    _replies: dict[str, Reply] = field(default_factory=dict)
+    _replies: dict[str, TurnReply] = field(default_factory=dict)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _closed: bool = False
 
@@ -159,7 +159,7 @@ class Session:
         key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         reply = self._replies.get(key)
         if reply is None or not (reply.left or request.headers.get("x-stainless-retry-count", "0") != "0"):
-            reply = Reply(asyncio.ensure_future(self._next(read_conversation(fields))))
+            reply = TurnReply(asyncio.ensure_future(self._next(read_conversation(fields))))
             reply.message.add_done_callback(lambda task: task.cancelled() or task.exception())  # maybe nobody waits
             self._replies[key] = reply
         left = asyncio.ensure_future(departure(request))

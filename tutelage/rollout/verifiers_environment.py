@@ -21,7 +21,7 @@ from verifiers.v1.utils.loaders import default_harness_id, env_config_type
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Prompt
-from tutelage.rollout.episode_endpoint import EpisodeEndpoint, Session
+from tutelage.rollout.episode_endpoint import EpisodeEndpoint, EpisodeSession
 from tutelage.rollout.episodes import Episode, Row
 from tutelage.tools.tool import Fault
 
@@ -112,7 +112,7 @@ class VerifiersEnvironment:
                 raise
             ready.set_exception(error)
 
-    def _reward(self, played: Any, session: Session) -> float:
+    def _reward(self, played: Any, session: EpisodeSession) -> float:
         """Reward of the agent's traces. Raises Fault, also after a time-out, or TutelageError for a mistake."""
         if late := [each.stop_condition for each in played.traces if each.is_timeout] or played.is_timeout:
             stages = ", ".join(late) if isinstance(late, list) else "the environment"

@@ -21,7 +21,7 @@ from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import CompletionRecord, Demonstration, Prompt, stable_id
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import ALONE, Ranks
-from tutelage.models.backbone import load_backbone
+from tutelage.models.backbone import load_backbone, load_vocabulary
 from tutelage.models.policy import Policy
 from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.factory import make_reward, require_columns
@@ -34,7 +34,6 @@ from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.inference.test_time import SearchResult, followed, optimise_at_test_time
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.samplers import GeneratorSampler, HttpSampler, Sampler
-from tutelage.rollout.vocabulary import load_vocabulary
 
 if TYPE_CHECKING:
     from tutelage.rollout.environment import Environment
@@ -176,10 +175,10 @@ def _played(
     generator = dealt_generator(playing(environment, policy, prompts, LocalGenerator(policy)), ranks)
     batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
     name = settings.name or settings.model.path
-    asked, records = episode_records({name: batch}, settings.sampling)
+    played, records = episode_records({name: batch}, settings.sampling)
     if lost := len(batch.prompts) - len(records[name]):
         remark(f"{counted(lost, 'episode')} left out: lost to faults of the environment or its tools.")
-    return asked, [(record, {}) for record in records[name]]
+    return played, [(record, {}) for record in records[name]]
 
 
 def _completion(settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool) -> CompletionRecord:
