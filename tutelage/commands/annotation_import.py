@@ -159,8 +159,8 @@ def _told(export: "Export", account: "Account") -> Iterator[str]:
         yield f"{counted(account.members, 'score')} of compared responses: {counted(account.compared, 'choice')}"
     reasons = sorted(left_out.items(), key=lambda each: -len(each[1]))
     for reason, places in reasons[:REASONS]:
-        shown = reason if len(reason) <= LONGEST else f"{reason[:LONGEST]}…"
-        yield f"left out {len(places):,}: {shown} ({_some(places)})"
+        excerpt = reason if len(reason) <= LONGEST else f"{reason[:LONGEST]}…"
+        yield f"left out {len(places):,}: {excerpt} ({_some(places)})"
     if others := [place for _, places in reasons[REASONS:] for place in places]:
         yield f"left out {len(others):,}: {counted(len(reasons) - REASONS, 'other reason')} ({_some(others)})"
     if export.without:

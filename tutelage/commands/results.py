@@ -153,8 +153,8 @@ class RewardResult(TrainingResult):
             lines.append(_accuracy("single votes", votes["accuracy"], votes["interval"], counted(votes["n"], "vote")))
         if ceiling:
             lines.append(
-                f"their noise allows {ceiling['value']:.3f}{_interval(*ceiling['interval'])}: two raters agree in "
-                f"{ceiling['agreement']:.1%}"
+                f"their noise allows {ceiling['value']:.3f}{interval_text(*ceiling['interval'])}: two raters "
+                f"agree in {ceiling['agreement']:.1%}"
             )
         return lines
 
@@ -162,8 +162,8 @@ class RewardResult(TrainingResult):
         metrics = self.metrics
         lines = [_accuracy("accuracy", accuracy, metrics["accuracy_interval"], counted(metrics["n"], "step"))]
         if metrics["first_wrong"] is not None:
-            found = counted(metrics["first_wrong_n"], "completion")
-            lines.append(_accuracy("first wrong step", metrics["first_wrong"], metrics["first_wrong_interval"], found))
+            unit = counted(metrics["first_wrong_n"], "completion")
+            lines.append(_accuracy("first wrong step", metrics["first_wrong"], metrics["first_wrong_interval"], unit))
         if metrics["auc"] is not None:
             lines.append(f"area under the curve {metrics['auc']:.3f}")
         return lines
@@ -247,8 +247,9 @@ class RejectionResult(PolicyResult):
 
 
 def _accuracy(name: str, value: float, interval: tuple[float | None, float | None], base: str) -> str:
-    return f"{name} {value:.3f}{_interval(*interval)} on {base}"
+    return f"{name} {value:.3f}{interval_text(*interval)} on {base}"
 
 
-def _interval(low: float | None, high: float | None) -> str:
+def interval_text(low: float | None, high: float | None) -> str:
+    """An interval behind its estimate; empty if there is none."""
     return "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"

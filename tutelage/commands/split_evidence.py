@@ -64,12 +64,12 @@ def _responses(settings: PromoteSettings, outcomes: str) -> tuple[list[Response]
 
     with closing(open_store(with_password(address), create=False)) as store:
         study = open_study(store, settings.study or None)
-        candidate, known = weights_name(str(settings.run / MODEL)), list_trials(store, study.id)
-        of_candidate = trials_of(candidate, settings.split, known)
+        candidate, trials = weights_name(str(settings.run / MODEL)), list_trials(store, study.id)
+        of_candidate = trials_of(candidate, settings.split, trials)
         if not of_candidate:
             raise NoResponses(
                 f"'{study.name}' has no responses of a split test of {candidate} with --split {settings.split:g}. Its "
-                f"tests: {'; '.join(known) or 'none'}. Serve the candidate with `tutelage serve --against "
+                f"tests: {'; '.join(trials) or 'none'}. Serve the candidate with `tutelage serve --against "
                 f"{settings.run / MODEL} --split {settings.split:g} --feedback STUDY`; other weights, and another "
                 "split, are another test."
             )

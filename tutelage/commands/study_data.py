@@ -321,7 +321,7 @@ def runs_trained_on(folder: Path, database: str, study: str, first: int) -> list
     """The runs below a folder that used the judgements of a study from number `first` on, and the runs that began with
     their models or learnt from their rewards; each after those that it used."""
     runs = {file.parent: read_object(file)[0] for file in sorted(folder.rglob("config.json"))}
-    found: dict[Path, str] = {}
+    users: dict[Path, str] = {}
     for path, config in runs.items():
         record = read_object(path / RECORD)[0]
         if record.get("study") == study and record.get("database") == database:
@@ -329,13 +329,13 @@ def runs_trained_on(folder: Path, database: str, study: str, first: int) -> list
         else:
             used, why = _export_of(config, study)
         if (number(section(used, "snapshot"), "last_judgement") or 0) >= first:
-            found[path] = why
+            users[path] = why
     while True:
-        more = {path: _of_run(config, found) for path, config in runs.items() if path not in found}
+        more = {path: _of_run(config, users) for path, config in runs.items() if path not in users}
         more = {path: through for path, through in more.items() if through}
         if not more:
-            return [TrainedRun(path, through) for path, through in found.items()]
-        found |= more
+            return [TrainedRun(path, through) for path, through in users.items()]
+        users |= more
 
 
 def _export_of(config: Mapping[str, Any], study: str) -> tuple[Mapping[str, Any], str]:

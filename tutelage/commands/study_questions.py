@@ -104,8 +104,10 @@ def _sampled_before(settings: Init) -> Questions:
     else:
         items = _items(load_comparisons(folder / "comparisons.jsonl").records, settings.round)
     items = _one_for_each_prompt(items)[: settings.limit]
-    asked, gallery = {item.prompt for item in items}, _gallery(settings, folder)
-    prompts = tuple(gallery.records(load_prompts(folder / "prompts.jsonl", images=True).only(lambda p: p.id in asked)))
+    prompt_ids, gallery = {item.prompt for item in items}, _gallery(settings, folder)
+    prompts = tuple(
+        gallery.records(load_prompts(folder / "prompts.jsonl", images=True).only(lambda p: p.id in prompt_ids))
+    )
     ids = {key for item in items for key in item.responses}
     completions = tuple(gallery.records(loaded.only(lambda completion: completion.id in ids)))
     note = f"{folder}: {_named(items, settings)} for {counted(len(prompts), 'prompt')}"
@@ -218,8 +220,8 @@ def _episodes(
         played[path] = sample_completions(
             policy, prompts, n, settings.sampling, seed=settings.seed, generator=generator
         )
-    asked, records = episode_records(played, settings.sampling)
-    return asked, [records[path] for path in paths]
+    used, records = episode_records(played, settings.sampling)
+    return used, [records[path] for path in paths]
 
 
 def across(first: Sequence[CompletionRecord], second: Sequence[CompletionRecord]) -> list[Comparison]:
@@ -303,5 +305,5 @@ def _known_pairs(settings: Init, source: str, pool: "Pool") -> Questions:
             raise TutelageError(f"{source} chooses both sides of a pair: '{text[:60]}'.")
         reason = explained[item.prompt, turns[item.responses["ab".index(right[0])]]]
         items.append(replace(item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=reason))
-    told = (f"{loaded.describe()} ({pool})", *gallery.notes)
-    return Questions(judged.prompts, judged.completions, tuple(items), told, tuple(gallery.files.values()))
+    notes = (f"{loaded.describe()} ({pool})", *gallery.notes)
+    return Questions(judged.prompts, judged.completions, tuple(items), notes, tuple(gallery.files.values()))

@@ -74,6 +74,6 @@ def weighed(reward: Reward, record: Record) -> Reward:
 
     A reward that people contradict has no such scale and is unchanged.
     """
-    kept = record.get("columns", ())
-    assert isinstance(kept, list | tuple)
-    return MeasuredReward.of(reward, kept).weighted(float(str(record["weight"])))
+    columns = record.get("columns", ())
+    assert isinstance(columns, list | tuple)
+    return MeasuredReward.of(reward, columns).weighted(float(str(record["weight"])))

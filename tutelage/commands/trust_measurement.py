@@ -64,8 +64,8 @@ class JudgedStudy:
     @property
     def kept(self) -> tuple[str, ...]:
         """Columns that the prompts of all pairs have."""
-        known = [set(self.columns.get(prompt_id(pair.messages), ())) for pair in self.pairs]
-        return tuple(sorted(set.intersection(*known))) if known else ()
+        columns = [set(self.columns.get(prompt_id(pair.messages), ())) for pair in self.pairs]
+        return tuple(sorted(set.intersection(*columns))) if columns else ()
 
 
 def voted_study(

@@ -167,14 +167,14 @@ def offer(settings: WatchSettings, candidate: Path) -> None:
 
     study = settings.db or settings.study
     name = settings.study if settings.db else settings.name
-    asked = PromoteSettings(run=candidate, outcomes=study, study=name, split=settings.split)
+    promotion = PromoteSettings(run=candidate, outcomes=study, study=name, split=settings.split)
     words = ["tutelage", "promote", str(candidate), "--outcomes", without_password(study)]
     words += [
         *(["--study", name] if name else []),
         *(["--split", f"{settings.split:g}"] if settings.split != 0.5 else []),
     ]
     try:
-        for line in condition_lines(evidence_of(asked).test):
+        for line in condition_lines(evidence_of(promotion).test):
             print(line)
     except NoResponses as error:
         print(error)

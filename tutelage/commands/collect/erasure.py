@@ -81,9 +81,9 @@ def _trained(settings: Forget, store: "Store", study: "Study", raters: "Sequence
         ]
     from tutelage.commands.study_data import runs_trained_on
 
-    found = runs_trained_on(settings.runs, store.address, study.name, min(numbers))
-    lines = [f"    {each.path} (through {each.through})" for each in found]
-    heading = f"  runs and models below {settings.runs} that were trained on what is forgotten: {len(found):,}"
+    used_by = runs_trained_on(settings.runs, store.address, study.name, min(numbers))
+    lines = [f"    {each.path} (through {each.through})" for each in used_by]
+    heading = f"  runs and models below {settings.runs} that were trained on what is forgotten: {len(used_by):,}"
     return [heading, *lines]
 
 

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -220,6 +219,7 @@ def _by_uncertainty(
 ) -> tuple[dict[str, float], str]:
     """Prioritise pairs with close scores (one model), or with disagreement (several; `stats.acquisition`)."""
     import numpy as np
+    from scipy.special import expit
 
     from tutelage.people.images import refuse_images
     from tutelage.stats.acquisition import closeness, disagreement
@@ -231,13 +231,9 @@ def _by_uncertainty(
     for name in rewards:
         score = scoring(name, engine)
         first, second = (score(conversations, [q.texts[side] for q in fresh]) for side in (0, 1))
-        chances.append([_sigmoid(a - b) for a, b in zip(first, second, strict=True)])
+        chances.append(expit(np.subtract(first, second)))
     worth = (closeness if len(chances) == 1 else disagreement)(np.array(chances)).tolist()
     return dict(zip((q.key for q in fresh), worth, strict=True)), (f"by the uncertainty of {', '.join(rewards)}")
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + exp(-x)) if x >= 0 else 1 - 1 / (1 + exp(x))
 
 
 def _by_models(

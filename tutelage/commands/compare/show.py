@@ -1,15 +1,20 @@
-"""Output of `tutelage compare`: tables of the comparison, or JSON."""
+"""Output of `tutelage compare`, tables of the comparison or JSON, and of training with several seeds, which ends with
+one."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from tutelage.base.config.flags import settings_from
+from tutelage.base.errors import TutelageError
 from tutelage.commands.compare.run import compare
 from tutelage.commands.compare.settings import CompareSettings
+from tutelage.commands.table import Command
+from tutelage.engines.ranks import processes
 from tutelage.report.comparison import Comparison
 from tutelage.report.comparison_page import mean_text, over_text, p_text
 from tutelage.report.page import spelled
@@ -55,3 +60,24 @@ def _print(first: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequenc
     if table.row_count:
         Console(markup=False, emoji=False).print(table)
         print()
+
+
+def train_seeds(command: Command, words: Sequence[str], seeds: int, train: Callable[[list[str]], int]) -> int:
+    """Call `train` with the words of a training command for each of `seeds` seeds, from `--seed` on, and compare the
+    runs, which are in `--out`. Returns the first exit status other than 0.
+
+    Raises TutelageError under torchrun.
+    """
+    if processes.world_size() > 1:
+        raise TutelageError("--seeds starts one run after the other: give --processes instead of starting torchrun.")
+    settings = settings_from(command.settings, list(words[1:]), prog=f"tutelage {command.name}")
+    folders = {seed: settings.out / f"seed-{seed}" for seed in range(settings.seed, settings.seed + seeds)}
+    for seed, folder in folders.items():
+        print(f"Seed {seed}: {folder}", file=sys.stderr)
+        status = train([*words, "--seed", str(seed), "--out", str(folder)])
+        if status:
+            return status
+    page = settings.out / PAGE
+    print_comparison(compare(CompareSettings(runs=tuple(folders.values()), out=page)))
+    print(f"The page is {page}.", file=sys.stderr)
+    return 0

@@ -1,7 +1,8 @@
 """Distillation: a student is trained towards a teacher's distribution, on the student's own completions."""
 
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -13,13 +14,13 @@ from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import GradientSteps, Recipe, needs_divergence, remarks
 from tutelage.algorithms.recipe_state import restored_state
 from tutelage.algorithms.registry import recipe_named
+from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
 from tutelage.commands.distill.settings import DistillSettings
-from tutelage.commands.distill.teacher import refer_to_teacher, served_teacher
 from tutelage.commands.generators import training_generator
-from tutelage.commands.layout import trained_policy
+from tutelage.commands.layout import lay_out_beside, trained_policy
 from tutelage.commands.results import DistillResult
 from tutelage.commands.runs import (
     announce,
@@ -31,15 +32,21 @@ from tutelage.commands.runs import (
     token_budget,
     write_samples,
 )
+from tutelage.core.batch import Rows
 from tutelage.core.kl import Fixed
 from tutelage.core.shaping import ScoreShaping
+from tutelage.data.chat_endpoint import KEY
 from tutelage.data.chat_tokens import encode
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Demonstration, Prompt, prompt_id, text_only
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.engines.ranks.ranks import Ranks
+from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Completion
 from tutelage.rollout.generator import EncodedPrompt, Generator, encode_prompts
+from tutelage.rollout.server.teacher_server import connect_teacher
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl import improve as rl
 from tutelage.train.rl.offline import OfflineCompletion, OfflineMixture
@@ -47,6 +54,56 @@ from tutelage.train.rl.setup import RolloutSettings
 from tutelage.train.run.folder import Run
 from tutelage.train.run.loop import Loop, Monitor, Training, load_state, recipe_state
 from tutelage.train.supervised.batches import Order
+
+Teacher = Callable[[Rows], Tensor]
+"""Function from rows to the log-probabilities of their response tokens, Float[B, R]."""
+
+
+def refer_to_teacher(settings: DistillSettings, policy: Policy, *, whole: bool) -> None:
+    """Use a teacher from a folder as the policy's reference, laid out over the ranks as the policy is.
+
+    `whole`: whole distributions are compared.
+
+    Raises TutelageError if its vocabulary differs.
+    """
+
+    def load(model: config.Model) -> Policy:
+        return Policy(load_backbone(model))
+
+    teacher = lay_out_beside(policy, replace(settings.model, path=settings.teacher), load)
+    if not same_vocabulary(policy.tokenizer, teacher.tokenizer):
+        raise TutelageError(
+            f"The vocabulary of the teacher {settings.teacher!r} differs from that of {settings.model.path!r}, and "
+            "distillation compares the probabilities of the same tokens. Give a teacher of the same model family, or "
+            "train on the completions of another one as demonstrations: tutelage sample, then tutelage sft."
+        )
+    if whole and teacher.vocabulary != policy.vocabulary:
+        raise TutelageError(
+            f"The teacher {settings.teacher!r} has an output layer of {counted(teacher.vocabulary, 'token')} and "
+            f"{settings.model.path!r} one of {policy.vocabulary:,}, so that whole distributions cannot be compared, "
+            "although the tokenizers agree. --recipe reverse_kl compares only the tokens of the completions."
+        )
+    policy.refer_to(teacher)
+
+
+def served_teacher(settings: DistillSettings, policy: Policy, ranks: Ranks) -> Teacher:
+    """Return the teacher at an address, queried by rank 0. Raises TutelageError if it cannot be used."""
+    key = os.environ.get(KEY, "")
+
+    def connect() -> Teacher | None:
+        return connect_teacher(settings.teacher, policy.tokenizer, key=key) if ranks.is_first else None
+
+    server = ranks.together(connect)
+
+    def ask(rows: Rows) -> Tensor:
+        def own() -> Tensor:
+            assert server is not None
+            return server(rows).cpu()
+
+        return ranks.shared(own).to(rows.mask.device)
+
+    return ask
+
 
 Given = dict[str, OfflineCompletion]
 """Offline completions by prompt id."""

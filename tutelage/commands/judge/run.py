@@ -88,9 +88,9 @@ def align(settings: Align) -> AlignResult:
         )
     study = voted_study(settings.study, settings.study_name, settings.out, most=settings.limit, least=LEAST)
     chosen_on, measured_on = split_by_prompt(study.pairs, 0.5, settings.seed)
-    shown, scored = _examples(chosen_on, study, settings)
+    examples, scored = _examples(chosen_on, study, settings)
     first = [Candidate("the judge itself", judge), *_rewritten(judge, settings.texts)]
-    _announce(len(first) + bool(shown), len(scored), len(measured_on), judge)
+    _announce(len(first) + bool(examples), len(scored), len(measured_on), judge)
 
     endpoint = endpoint_of(judge, folder)  # one for all, with its replies and budget
 
@@ -102,8 +102,8 @@ def align(settings: Align) -> AlignResult:
 
     with phase("candidates"):
         best = choose(first, on(scored))
-        if shown:
-            best = choose([best, _with_examples(best, shown)], on(scored))
+        if examples:
+            best = choose([best, _with_examples(best, examples)], on(scored))
     chosen = replace(best.judge, aligned_on=tuple(sorted({prompt_id(pair.messages) for pair in chosen_on})))
     with phase("measurement"):
         before, after = on(measured_on)(first[0]), on(measured_on)(best)
@@ -148,20 +148,20 @@ def _examples(
     by_prompt: dict[str, Preference] = {}
     for pair in decided:
         by_prompt.setdefault(prompt_id(pair.messages), pair)
-    shown = list(by_prompt.values())[: settings.examples]
-    used = {prompt_id(pair.messages) for pair in shown}
-    return shown, [pair for pair in pairs if prompt_id(pair.messages) not in used]
+    examples = list(by_prompt.values())[: settings.examples]
+    used = {prompt_id(pair.messages) for pair in examples}
+    return examples, [pair for pair in pairs if prompt_id(pair.messages) not in used]
 
 
-def _with_examples(candidate: Candidate, shown: Sequence[Preference]) -> Candidate:
+def _with_examples(candidate: Candidate, examples: Sequence[Preference]) -> Candidate:
     """The candidate with examples in its rubric; the preferred response is first in every second one."""
     parts = [candidate.judge.rubric.rstrip(), "", "These are people's preferences about other conversations:"]
-    for number, pair in enumerate(shown):
+    for number, pair in enumerate(examples):
         sides = [("preferred", turn_text(pair.chosen)), ("not preferred", turn_text(pair.rejected))]
         parts += ["", f"[Example {number + 1}]", conversation_text(pair.messages)]
         parts += [f"[A response that people {what}] {text}" for what, text in (sides if number % 2 else sides[::-1])]
     parts.append("[End of examples]")
-    name = f"{candidate.name} with {counted(len(shown), 'example')}"
+    name = f"{candidate.name} with {counted(len(examples), 'example')}"
     return Candidate(name, replace(candidate.judge, rubric="\n".join(parts)))
 
 

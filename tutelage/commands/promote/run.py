@@ -52,16 +52,16 @@ def promote(settings: PromoteSettings) -> Promotion:
     if decisions and decisions[-1].get("promoted"):
         raise TutelageError(f"{settings.run} is promoted already. Withdraw that with --undo before another decision.")
     with phase("evidence"):
-        found = evidence_of(settings)
-    test = found.test
+        evidence = evidence_of(settings)
+    test = evidence.test
     if test.passed:
         decisions.append(
             {
                 "promoted": True,
                 "decided": datetime.now(UTC).isoformat(timespec="seconds"),
                 "outcomes": Path(settings.outcomes).name,
-                "responses": fingerprint(map(repr, found.responses)),
-                "required": asdict(found.required),
+                "responses": fingerprint(map(repr, evidence.responses)),
+                "required": asdict(evidence.required),
                 "test": asdict(test),
                 **_moved(settings.link, model),
             }
@@ -78,7 +78,7 @@ def read_decisions(run: Path) -> list[dict[str, Any]]:
     try:
         decisions: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["decisions"]
     except (ValueError, KeyError, TypeError) as error:
-        raise TutelageError(f"{file} cannot be read: {error}. Restore it, or move it away to begin anew.") from error
+        raise TutelageError(f"{file} cannot be read: {error}. Restore it, or move it away to start over.") from error
     return decisions
 
 

@@ -10,6 +10,7 @@ from tutelage.base.nouns import counted
 from tutelage.commands.display import display
 from tutelage.commands.raters.run import RatersResult, flag_text, raters
 from tutelage.commands.raters.settings import RatersSettings
+from tutelage.commands.results import interval_text
 from tutelage.report.reliability_diagram import write_diagram
 from tutelage.stats.calibration import label_hits
 from tutelage.stats.intervals import wilson
@@ -53,8 +54,8 @@ def _print_votes(console: Console, settings: RatersSettings, result: RatersResul
         console.print(f"agreement {agreement.note}; the reliabilities below are assumptions, not measurements")
     else:
         console.print(
-            f"agreement {agreement.value:.3f}{_interval(agreement.low, agreement.high)}: two raters of an item choose "
-            f"the same ({counted(agreement.items, 'item')} with two or more)"
+            f"agreement {agreement.value:.3f}{interval_text(agreement.low, agreement.high)}: two raters of an item "
+            f"choose the same ({counted(agreement.items, 'item')} with two or more)"
         )
     console.print(f"alpha {alpha.note}" if alpha.value is None else f"alpha {alpha.value:.3f} ({settings.level})")
 
@@ -174,7 +175,7 @@ def _print_measured(
 ) -> None:
     for name, right in measured.items():
         share = wilson(right, total)
-        console.print(f"  {name:<9} {share.value:.3f}{_interval(share.low, share.high)}")
+        console.print(f"  {name:<9} {share.value:.3f}{interval_text(share.low, share.high)}")
     console.print("  (a tie of n choices counts 1/n for the majority)")
     labels = result.label_calibration()
     if labels is not None:
@@ -185,10 +186,6 @@ def _print_measured(
         )
     if settings.use_gold:
         console.print("  (the model was fitted to these answers, so they cannot measure it)")
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
 
 
 def printable(text: str) -> str:

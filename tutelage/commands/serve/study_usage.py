@@ -196,12 +196,12 @@ class StudyUsage:
         try:
             if study_of(self.store, self.study_id).state != "open":
                 return None
-            kept = keep_completion(self.store, self.study_id, rater_id, served)
+            stored = keep_completion(self.store, self.study_id, rater_id, served)
         except Unavailable as error:  # the answer matters more than what is kept of it
             _log.warning("a completion is not kept: %s", error)
             return None
         until = (self.store.now() + self.days * DAY_MS) // 1000
-        return {"until": int(until)} if kept and served.text is not None else None
+        return {"until": int(until)} if stored and served.text is not None else None
 
     async def terms(self, request: Request) -> Response:
         """The text that users agree to, in the language of the request; what is kept, and for how long."""
@@ -216,8 +216,8 @@ class StudyUsage:
         fields = read_fields(FeedbackFields, await self._body(request))
         if fields.thumb not in ("", *THUMBS):
             raise refusal("thumb", f"must be up or down, not {fields.thumb[:20]!r}")
-        said = UserFeedback(fields.completion, THUMBS.get(fields.thumb), fields.better, fields.preferred)
-        await asyncio.to_thread(self._give, fields.user, said)
+        feedback = UserFeedback(fields.completion, THUMBS.get(fields.thumb), fields.better, fields.preferred)
+        await asyncio.to_thread(self._give, fields.user, feedback)
         return JSONResponse({"object": "feedback", "completion": fields.completion})
 
     async def forget(self, request: Request) -> Response:
@@ -254,8 +254,8 @@ class StudyUsage:
             _log.warning("a completion is not kept: %s", error)
             return None
 
-    def _give(self, user: str, said: UserFeedback) -> None:
-        _refused(give_feedback, self.store, self.study_id, user, said, days=self.days)
+    def _give(self, user: str, feedback: UserFeedback) -> None:
+        _refused(give_feedback, self.store, self.study_id, user, feedback, days=self.days)
 
 
 def open_use(address: str, name: str) -> tuple[Store, Study]:
