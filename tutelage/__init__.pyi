@@ -14,6 +14,7 @@ from tutelage.base.config.sections import Lora as Lora
 from tutelage.base.config.sections import Model as Model
 from tutelage.base.config.sections import Optimiser as Optimiser
 from tutelage.base.config.sections import Sampling as Sampling
+from tutelage.base.config.sections import SearchSettings
 from tutelage.base.config.sections import Shape as Shape
 from tutelage.base.errors import TutelageError as TutelageError
 from tutelage.base.version import __version__ as __version__
@@ -56,7 +57,6 @@ from tutelage.data.formats import load_prompts as load_prompts
 from tutelage.people.programs.client import StudyClient as StudyClient
 from tutelage.people.programs.signatures import verify_webhook as verify_webhook
 from tutelage.report.comparison import Comparison as Comparison
-from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.serving.policy_server import PolicyServer
 from tutelage.train.run.loop import Training
 

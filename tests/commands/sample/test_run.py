@@ -7,11 +7,11 @@ from served import choices, serving
 from tiny_commands import files, model, read_jsonl
 
 from tutelage.base import config
+from tutelage.base.config.sections import SearchSettings
 from tutelage.base.errors import TutelageError
 from tutelage.commands.table import find
 from tutelage.data.chat_endpoint import KEY
 from tutelage.data.formats import load_completions, load_demonstrations, load_prompts
-from tutelage.rollout.inference.search_settings import SearchSettings
 
 sample = find("sample")
 

@@ -6,10 +6,10 @@ from scripted import ScriptedSampler
 from served import choices, serving
 
 from tutelage.base import config
+from tutelage.base.config.sections import SearchSettings
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.records import Message, Prompt, user
-from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.inference.test_time import followed, optimise_at_test_time
 from tutelage.rollout.samplers import HttpSampler
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Protocol
 
-from tutelage.base.config.bounds import INFINITE
+from tutelage.base.config.bounds import INFINITE, at_least
 from tutelage.base.errors import TutelageError
 
 EngineName = Literal["auto", "plain", "cpu", "gpu"]
@@ -105,6 +105,21 @@ class Sampling:
 
 POLICY_EPS = 1e-5
 """Adam epsilon for policy optimisation, which keeps the early steps small."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Search effort of test-time preference optimisation (Li et al. 2025)."""
+
+    rounds: int = 0
+    """Rounds of critique, advice and revision; 0 disables the search, 2 is usual."""
+    width: int = 5
+    """Completions sampled initially, and revisions written in each round."""
+    words: int = 512
+    """Maximum length of a critique or an advice, in tokens."""
+
+    def __post_init__(self) -> None:
+        at_least(self, rounds=0, width=2, words=1)
 
 
 @dataclass(frozen=True)

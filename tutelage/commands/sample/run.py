@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.base import config
+from tutelage.base.config.sections import SearchSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
@@ -30,7 +31,6 @@ from tutelage.rewards.rubric import without_dropout
 from tutelage.rollout.distributed import dealt_generator
 from tutelage.rollout.inference.best_of_n import ScoredReply, best_of_n, best_of_n_kl
 from tutelage.rollout.inference.completion_records import episode_records, sample_completions
-from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.inference.test_time import SearchResult, followed, optimise_at_test_time
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.samplers import GeneratorSampler, HttpSampler, Sampler

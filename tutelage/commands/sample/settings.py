@@ -6,8 +6,8 @@ from pathlib import Path
 from tutelage.base import config
 from tutelage.base.config.bases import COLOCATED, AnswerServers, EpisodeSettings
 from tutelage.base.config.bounds import a_seed, at_least
+from tutelage.base.config.sections import SearchSettings
 from tutelage.base.errors import TutelageError
-from tutelage.rollout.inference.search_settings import SearchSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tutelage.base import config
+from tutelage.base.config.sections import SearchSettings
 from tutelage.data.llm_judge import conversation_text
 from tutelage.data.records import Messages, Prompt, user
 from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.inference.best_of_n import ScoredReply, best_first, best_of_n
-from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.samplers import EndpointReply, Sampler
 
 LOSS = """\
