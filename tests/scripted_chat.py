@@ -10,11 +10,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_stream import ReplyPiece
-from tutelage.data.records import Messages
+from tutelage.data.records import Messages, ToolCall
 
 T = TypeVar("T")
-Step: TypeAlias = str | float | Exception | threading.Event
-"""A piece of text, a pause in seconds, a failure, or an event to wait for."""
+Step: TypeAlias = str | float | Exception | threading.Event | ToolCall
+"""A piece of text, a pause in seconds, a failure, an event to wait for, or a call at the end of the answer."""
 Script: TypeAlias = Callable[[Messages], Iterable[Step]]
 
 
@@ -33,9 +33,10 @@ class ScriptedModel:
         """See `ChatModel.pieces`."""
         self.asked.append(messages)
         self.options.append(options)
-        first = True
+        first, calls = True, list[ToolCall]()
         try:
             for step in self.script(messages):
+                calls += [step] if isinstance(step, ToolCall) else []
                 await asyncio.sleep(step if isinstance(step, float) else 0)
                 while isinstance(step, threading.Event) and not step.is_set():
                     await asyncio.sleep(0.01)
@@ -46,7 +47,7 @@ class ScriptedModel:
                         self.spoke.append(time.perf_counter())
                     first = False
                     yield ReplyPiece(step)
-            yield ReplyPiece("", "stop")
+            yield ReplyPiece("", "tool_calls" if calls else "stop", tuple(calls))
         finally:
             self.ended += 1
 

@@ -8,11 +8,13 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 from scripted_chat import Scripted, Step, saying
 
-from tutelage.data.records import Messages
+from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.transport import Unanswered
-from tutelage.people import Study, list_questions, list_votes
+from tutelage.people import Presentation, Study, list_questions, list_votes, present, set_languages
+from tutelage.people.answers import Correction
 from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.web import streams
+from tutelage.tools.builtin import load_tools
 
 from .sites import Requests, Site, press, saved, shown, until
 from .test_accessibility import faults
@@ -277,3 +279,67 @@ def test_a_conversation_that_went_on_on_another_device_is_shown_when_the_page_is
     question = shown(phone)
     laptop.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     assert shown(laptop) == question
+
+
+def working(word: str, answer: str = "So it is 42.") -> Callable[[Messages], list[Step]]:
+    """An answer that calculates, and says something hostile before and after."""
+
+    def script(messages: Messages) -> list[Step]:
+        if messages[-1].role != "tool":
+            call = ToolCall("calculator", '{"expression": "6 * 7"}', "c1")
+            return [f"{word} <img src=x onerror=alert(1)>", 0.02, call, ToolCall("<script>", '{"</p>": "<b>"}', "c2")]
+        return [f"{word}: {answer}", 0.02, f"Said {messages[-2].content}"]
+
+    return script
+
+
+@pytest.mark.parametrize("language", ["en", "ar"])
+def test_models_that_call_tools_by_keyboard_on_the_smallest_screen_in_the_dark(
+    site: Site, visit: Visit, language: str
+) -> None:
+    with Site(site.store, tools=load_tools(["calculator"])) as own:
+        study = talking(own, models(working("Alpha"), saying("Beta")), turns=2)
+        present(own.store, study.id, Presentation(corrections=True))
+        set_languages(own.store, study.id, (language,))
+        page = visit(width=360, height=740, dark=True)
+        requests = Requests(page, "**/rate/next")
+        open_talk(page, own, study)
+        waiting: list[Route] = []
+        requests.answer = waiting.append
+        page.keyboard.type("6 * 7?")
+        press(page, "Enter")
+        until(lambda: page.evaluate("true") and len(waiting) == 1)
+        assert page.locator("#responses .card.result").first.inner_text().endswith("42")  # while the other is written
+        assert page.locator("#responses .card").count() == 4
+        requests.answer = Requests.let
+        waiting[0].continue_()
+        first = shown(page)
+        alpha = next(place for place, text in enumerate(first.texts) if text.startswith("Alpha"))
+        expect(page.locator("#responses .trace-step")).to_have_count(2)
+        expect(page.locator("#prompt details.offered")).to_have_count(1)
+        expect(page.locator("#responses .card.error")).to_have_count(1)
+        assert page.locator("#question :is(img, script)").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.locator("details").evaluate_all("(all) => all.forEach((each) => (each.open = true))")
+        assert faults(page) == []
+        press(page, ("7" if alpha else "1") + " w")  # begins with the last step of the better one
+        expect(page.locator("#correction")).to_be_focused()
+        assert page.input_value("#correction").startswith("Alpha: So it is 42.")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("It is 42.")
+        assert faults(page) == []
+        press(page, "Control+Enter")
+        asked(page)
+        expect(page.locator("#talk-messages .card")).to_have_count(4)
+        expect(page.locator("#talk-messages .turn").last).to_contain_text("It is 42.")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert faults(page) == []
+        saved(page)
+    (vote,) = list_votes(own.store, study.id)
+    (question,) = list_questions(own.store, study.id)
+    place = next(place for place, each in enumerate(question.completions) if each.steps)
+    assert vote.correction == Correction("It is 42.", place, 1)
+    trace = [message for step in question.completions[place].steps for message in step if isinstance(message, Message)]
+    assert [message.role for message in trace] == ["assistant", "tool", "tool", "assistant"]
+    assert trace[1].content == "42"
+    assert "there is no tool" in trace[2].content

@@ -11,7 +11,7 @@ from scripted_chat import finished
 
 from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.chat_stream import ChatStream, ReplyPiece
-from tutelage.data.records import Message, user
+from tutelage.data.records import Message, ToolCall, user
 from tutelage.data.transport import HttpRefusal, Unanswered
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -74,6 +74,42 @@ def test_a_reply_is_the_same_however_its_bytes_are_cut(size: int) -> None:
 def test_lines_may_end_with_a_carriage_return_and_events_may_say_nothing_of_a_reply() -> None:
     body = (event("one") + event(choices=[]) + event("two", "length") + DONE).replace(b"\n", b"\r\n")
     assert ask(OK, body)[0] == [ReplyPiece("one"), ReplyPiece("two", "length")]
+
+
+def call(index: int = 0, *, name: str | None = None, arguments: str | None = None, **more: Any) -> bytes:
+    part = {"index": index, "function": {"name": name, "arguments": arguments}} | more
+    return event(choices=[{"index": 0, "delta": {"content": None, "tool_calls": [part]}, "finish_reason": None}])
+
+
+def test_calls_come_in_parts_and_unreadable_ones_are_text() -> None:
+    parts = [call(name="add", arguments='{"a"', id="one"), call(arguments=": 1}"), call(1, name="now", arguments="")]
+    pieces, _ = ask(OK, event("Wait."), *parts, event(None, "tool_calls"), DONE)
+    calls = (ToolCall("add", '{"a": 1}', "one"), ToolCall("now", "{}", "call_1"))
+    assert pieces == [ReplyPiece("Wait."), ReplyPiece("", "tool_calls", calls)]
+    pieces, _ = ask(OK, call(name="add", arguments='{"a": 1'), event(None, "tool_calls"), DONE)
+    assert pieces == [ReplyPiece('\nadd({"a": 1)', "tool_calls")]
+    with pytest.raises(Unanswered, match="calls"):
+        ask(OK, *[call(name="add", arguments="1" * 600_000)] * 2)
+
+
+def test_a_conversation_with_tools_goes_out_as_endpoints_take_it() -> None:
+    schema = json.dumps({"type": "function", "function": {"name": "add"}})
+    messages = (
+        Message("user", "1 + 1?", tools=(schema,)),
+        Message("assistant", "", calls=(ToolCall("add", '{"a": 1}', "x"),)),
+        Message("tool", "2", name="add", call_id="x"),
+    )
+    function = {"name": "add", "arguments": '{"a": 1}'}
+    assert Endpoint("http://host/v1", "m").request_with_tools(messages, stream=True) == {
+        "model": "m",
+        "stream": True,
+        "tools": [json.loads(schema)],
+        "messages": [
+            {"role": "user", "content": "1 + 1?"},
+            {"role": "assistant", "content": "", "tool_calls": [{"id": "x", "type": "function", "function": function}]},
+            {"role": "tool", "content": "2", "name": "add", "tool_call_id": "x"},
+        ],
+    }
 
 
 def test_the_first_piece_does_not_wait_for_the_second() -> None:

@@ -106,8 +106,8 @@ def test_kill_9_in_the_middle_of_a_conversation_loses_nothing(folder: Path) -> N
     if isinstance(step, Talk) and step.writing is not None:  # killed between a message and the second answer
         unfinished = open_turn(store, step.writing, rater)
         said.add(step.messages[-1].content)
-        answers |= {text for text in unfinished.texts if text is not None}
-        for place, text in enumerate(unfinished.texts):
+        answers |= {reply.text for reply in unfinished.replies if reply is not None}
+        for place, text in enumerate(unfinished.replies):
             if text is None:
                 keep_answer(store, unfinished.turn, place, "late", sampling={})
         step = next_step(store, rater)

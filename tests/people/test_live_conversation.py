@@ -9,7 +9,7 @@ import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_demonstrations, load_preferences
-from tutelage.data.records import CompletionRecord, Message, Prompt, user
+from tutelage.data.records import CompletionRecord, Demonstration, Message, Prompt, ToolCall, spoken, user
 from tutelage.people import (
     Answer,
     Assignment,
@@ -42,7 +42,8 @@ from tutelage.people.settings import Consent
 from tutelage.people.store.consents import ask_consent
 from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.store.rater_erasure import forget
-from tutelage.people.store.turns import ERASED
+from tutelage.people.store.turns import ERASED, Reply, erase_conversations
+from tutelage.people.training_data import traces_in_talks, training_demonstrations, training_pairs
 
 from .worlds import SECRET, Clock
 
@@ -253,7 +254,7 @@ def test_an_answer_stays_as_it_came_first(lite: Store) -> None:
     turn = say(store, rater, None, "Hello", "k")
     assert keep_answer(store, turn, 0, "first", sampling={}) is False
     assert keep_answer(store, turn, 0, "second", sampling={}) is False
-    assert open_turn(store, turn.id, rater).texts == ("first", None)
+    assert open_turn(store, turn.id, rater).replies == (Reply("first"), None)
     assert keep_answer(store, turn, 1, "other", sampling={}, finished=False) is True
     assert keep_answer(store, turn, 1, "again", sampling={}) is True
     (question,) = list_questions(store, study.id)
@@ -421,3 +422,84 @@ def test_a_forgotten_rater_takes_the_conversations_along_where_the_votes_go(
     assert texts.count(ERASED) == (3 if votes == "erase" else 0)
     assert sum(f"I am {other} " in text for text in texts) == 3
     assert len(label_study(store, study.id, Selection()).rows) == (1 if votes == "erase" else 2)
+
+
+SCHEMA = json.dumps({"type": "function", "function": {"name": "add", "description": "Adds."}})
+CALLED = Message("assistant", "Let me see.", calls=(ToolCall("add", '{"a": 1, "b": 2}', "c1"),))
+RESULT = Message("tool", "3", name="add", call_id="c1")
+TRACE = (CALLED, RESULT, Message("assistant", "It is 3."))
+
+
+def with_tools(store: Store, study: Study, rater: int) -> Assignment:
+    """A question between a trace of the new model and a text of the old one."""
+    turn = say(store, rater, None, "1 + 2?", "first", tools=(SCHEMA,))
+    assert turn.messages[0].tools == (SCHEMA,)
+    keep_answer(store, turn, 0, "old says 4", sampling={})
+    assert keep_answer(store, turn, 1, Reply.of(TRACE), sampling={})
+    question = next_step(store, rater)
+    assert isinstance(question, Assignment)
+    return question
+
+
+def test_a_response_with_calls_is_a_trace_that_the_conversation_keeps(
+    store: Store, study: Study, tmp_path: Path
+) -> None:
+    rater = rater_of(store, study)
+    question = with_tools(store, study, rater)
+    place = 0 if question.steps[0] else 1
+    assert question.steps[place] == (TRACE[:2], TRACE[2:])
+    assert "Let me see." in question.texts[place]
+    submit(store, question.id, Answer(("left", "right")[place], 2))
+    asked = (Message("user", "1 + 2?", tools=(SCHEMA,)),)
+    assert talk_of(store, rater).messages == (*asked, *TRACE)
+    assert say(store, rater, talk_of(store, rater).conversation, "Sure?", "second").messages[0].tools == (SCHEMA,)
+    labelled = label_study(store, study.id, Selection())
+    shown = [row.record for row in training_demonstrations(labelled, ("live",))]
+    assert shown == [
+        Demonstration((*asked, *TRACE[:place]), spoken(TRACE[place])) for place in (0, 2)
+    ]  # what the model wrote, not the result
+    assert training_pairs(labelled, ("live",)) == []
+    assert len(traces_in_talks(labelled)) == 1
+    export_study(store, study.id, tmp_path / "out")
+    assert list(load_demonstrations(str(tmp_path / "out" / "demonstrations.jsonl")).records) == shown
+    (line,) = (tmp_path / "out" / "preferences.jsonl").read_text().splitlines()
+    assert [message["role"] for message in json.loads(line)["chosen"]] == ["assistant", "tool", "assistant"]
+    with store.write() as connection:
+        erase_conversations(connection, rater, store.now())
+    (gone,) = list_questions(store, study.id)
+    assert [(each.text, each.steps) for each in gone.completions] == [(ERASED, ())] * 2
+
+
+def test_a_better_step_branches_the_trace(lite: Store, tmp_path: Path) -> None:
+    store, study = lite, talks(lite)
+    present(store, study.id, Presentation(corrections=True))
+    rater = rater_of(store, study)
+    question = with_tools(store, study, rater)
+    place = 0 if question.steps[0] else 1
+    choice = ("left", "right")[place]
+    for wrong in (Correction("3!", place, 2), Correction("3!", 1 - place, 0), Correction("3!", None, 0)):
+        with pytest.raises(TutelageError, match="step"):
+            submit(store, question.id, Answer(choice, 2, correction=wrong))
+    with pytest.raises(TutelageError, match="without a change"):
+        submit(store, question.id, Answer(choice, 2, correction=Correction("It is 3.", place, 1)))
+    submit(store, question.id, Answer(choice, 2, correction=Correction("Three.", place, 1)))
+    asked = (Message("user", "1 + 2?", tools=(SCHEMA,)),)
+    said = Message("assistant", "Three.")
+    assert talk_of(store, rater).messages == (*asked, *TRACE[:2], said)
+    labelled = label_study(store, study.id, Selection())
+    (row,) = training_demonstrations(labelled, ("live", "corrections"))
+    assert (row.record.messages, row.record.response) == ((*asked, *TRACE[:2]), "Three.")
+    (pair,) = training_pairs(labelled, ("live", "corrections"))
+    assert (pair.record.messages, pair.record.chosen, pair.record.rejected) == (
+        (*asked, *TRACE[:2]), "Three.", "It is 3.",
+    )  # fmt: skip
+    export_study(store, study.id, tmp_path / "out")
+    (read,) = load_preferences(str(tmp_path / "out" / "corrections.jsonl")).records
+    assert (read.messages, read.chosen, read.rejected) == ((*asked, *TRACE[:2]), "Three.", "It is 3.")
+    (vote,) = list_votes(store, study.id)
+    assert vote.correction is not None
+    assert vote.correction.step == 1
+    submit(store, question.id, Answer(choice, 2, correction=Correction("No need to add: 3.", place, 0)))
+    assert talk_of(store, rater).messages == (*asked, Message("assistant", "No need to add: 3."))
+    (pair,) = training_pairs(label_study(store, study.id, Selection()), ("corrections",))
+    assert (pair.record.messages, pair.record.rejected) == (asked, CALLED)

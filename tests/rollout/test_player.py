@@ -403,7 +403,8 @@ def test_the_share_of_prompts_that_faults_take_is_that_of_all_ranks(policy, own)
         other = (list(range(own * count, 20)), player.play(second, 1, sampling, 1))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tutelage.rollout.distributed.deal", lambda *_, owners=owners: owners)
-            generate = partial(DealtGenerator(player, First(0, 2)).generate, encoded, 1, sampling, seed=1)
+            dealt = DealtGenerator(player, First(0, 2), policy.device)
+            generate = partial(dealt.generate, encoded, 1, sampling, seed=1)
             if count == 2:
                 rollout = generate()
                 assert rollout.outcome.isnan().tolist() == [True] * 2 + [False] * 18

@@ -48,7 +48,7 @@ def training_generator(
     generator of episodes whose turns another one samples.
     """
     if not settings.rollouts:
-        return dealt_generator(player(LocalGenerator(policy)), run.ranks, policy.gathered)
+        return dealt_generator(player(LocalGenerator(policy)), run.ranks, policy.device, policy.gathered)
     if settings.rollouts == COLOCATED:
         return player(_colocated_generator(policy, sampling, run.ranks))
     return shared_generator(
@@ -187,7 +187,7 @@ def fixed_generator(
 ) -> Generator:
     """Return the generator of a fixed policy. Raises TutelageError if a server has other weights."""
     if not rollouts:
-        return dealt_generator(player(LocalGenerator(policy)), ranks)
+        return dealt_generator(player(LocalGenerator(policy)), ranks, policy.device)
     if rollouts == COLOCATED:
         generator = player(_colocated_generator(policy, sampling, ranks))
         generator.sync(0)

@@ -25,6 +25,7 @@ from tutelage.people.training_data import (
     TrainingRow,
     counted,
     decided_votes,
+    traces_in_talks,
     training_demonstrations,
     training_pairs,
 )
@@ -106,8 +107,13 @@ def read_study(
     reading = _read(address, name, selection, rows, run)
     pairs = training_pairs(reading.labelled, reading.rows)
     _refuse_images(reading, pairs)
+    talks = traces_in_talks(reading.labelled) if "live" in reading.rows else ()
     if not pairs:
-        raise _nothing(reading, "preference", "none of which decides a pair")
+        traces = f"; {nouns.counted(len(talks), 'turn')} with calls of tools compare traces" if talks else ""
+        raise _nothing(reading, "preference", f"none of which decides a pair{traces}")
+    left_out = (
+        f"left out: {nouns.counted(len(talks), 'turn')} with calls of tools, of which sft reads the better response"
+    )
     training, other = _divided(pairs, held_out, seed)
     votes = _trusted_votes(reading.labelled, selection)
     return StudySnapshot(
@@ -116,7 +122,7 @@ def read_study(
         _pair_votes(reading.labelled, votes),
         _ceiling(reading.labelled, votes),
         reading.record,
-        _remarks(reading, pairs, len(other), "preferences", selection),
+        (*_remarks(reading, pairs, len(other), "preferences", selection), *([left_out] if talks else [])),
         {prompt_id(prompt.messages): prompt.data for row in pairs if (prompt := row.question.prompt).data},
     )
 

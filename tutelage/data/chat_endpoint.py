@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.records import Messages, texts_only, user
+from tutelage.data.records import Message, Messages, message_row, texts_only, tools_of, user
 from tutelage.data.transport import InvalidAddress, Transport, check_key
 
 KEY = "TUTELAGE_ENDPOINT_KEY"
@@ -68,6 +68,15 @@ class Endpoint:
         """Body of a request for a reply to a conversation."""
         return {"model": self.model, "messages": texts_only(messages, self.name), **options}
 
+    def request_with_tools(self, messages: Messages, **options: object) -> dict[str, Any]:
+        """Body of a request for a reply that may call the tools that a conversation offers."""
+        schemas = tools_of(messages)
+        if not schemas and all(message.is_text for message in messages):
+            return self.request(messages, **options)
+        offered = {"tools": [json.loads(schema) for schema in schemas]} if schemas else {}
+        rows = [_wire_row(each, self.name) for each in messages]
+        return {"model": self.model, "messages": rows, **offered, **options}
+
     def ask(self, messages: Messages, *, n: int = 1, **options: float) -> list[EndpointReply]:
         """Request `n` replies to a conversation. `options` such as temperature or max_tokens are sent unchanged.
 
@@ -103,6 +112,19 @@ class Endpoint:
         if not texts:
             raise TutelageError(f"{self.name} answered with an empty list of choices.")
         return [EndpointReply(text, finished, read, written) for text, finished in texts]
+
+
+def _wire_row(message: Message, reader: str) -> dict[str, object]:
+    """The message as an endpoint takes it: arguments of calls as text. Raises TutelageError for images."""
+    if message.images:
+        return dict(texts_only((message,), reader)[0])
+    row = message_row(message)
+    if message.calls:
+        row["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    return row
 
 
 def _tokens(answer: Mapping[str, Any]) -> tuple[int | None, int | None]:

@@ -1,32 +1,50 @@
-"""Streamed replies of OpenAI-compatible chat endpoints."""
+"""Streamed replies of OpenAI-compatible chat endpoints: their text, and the calls of tools after it."""
 
 import codecs
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tutelage.base.nouns import counted
 from tutelage.data.chat_endpoint import Endpoint
-from tutelage.data.records import Messages
+from tutelage.data.records import Messages, ToolCall
 from tutelage.data.transport import BUSY, HttpRefusal, Unanswered, client_options, reason_of
 
 if TYPE_CHECKING:
     import httpx
 
 LONGEST_LINE = 1 << 20
-"""Maximum length of a line of a stream, in characters."""
+"""Maximum length of a line of a stream, and of the arguments of all calls of a reply, in characters."""
 _DONE = "[DONE]"
 
 
 @dataclass(frozen=True)
 class ReplyPiece:
-    """Piece of a reply. `ended` is set on the last one: "stop", or "length" if it was truncated at the limit."""
+    """Piece of a reply. `ended` is set on the last one: "stop", or "length" if it was truncated at the limit. It also
+    has the calls of tools; calls that cannot be read are part of its text."""
 
     text: str
     ended: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass
+class _Call:
+    """A call of a tool of which parts have come."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+    @property
+    def is_readable(self) -> bool:
+        try:
+            return bool(self.name) and isinstance(json.loads(self.arguments or "{}"), dict)
+        except (ValueError, RecursionError):
+            return False
 
 
 @dataclass(frozen=True)
@@ -39,14 +57,15 @@ class ChatStream:
     """Sent with every request."""
 
     async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
-        """Stream the reply to a conversation piece by piece; only the last piece has `ended` set.
+        """Stream the reply to a conversation piece by piece; only the last piece has `ended` set, and `calls`.
 
         Raises Unanswered if the endpoint cannot be reached, is busy, fails, times out or stops before the end (a
         retry may succeed), and HttpRefusal if it refuses.
         """
         import httpx
 
-        body = self.endpoint.request(messages, stream=True) | {**self.options, **options}
+        body = self.endpoint.request_with_tools(messages, stream=True) | {**self.options, **options}
+        calls: dict[int, _Call] = {}
         try:
             async with self._client.stream("POST", self.endpoint.address, json=body) as response:
                 if not response.is_success:
@@ -54,11 +73,12 @@ class ChatStream:
                     self._fail(response)
                 async with aclosing(_events(response)) as events:
                     async for data in events:
-                        piece = self._piece(data)
-                        if piece.text or piece.ended:
-                            yield piece
+                        piece = self._piece(data, calls)
                         if piece.ended:
+                            yield _with_calls(piece, list(calls.values()))
                             return
+                        if piece.text:
+                            yield piece
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unanswered(f"{self.endpoint.name} did not answer: {error or type(error).__name__}.") from error
         raise Unanswered(f"{self.endpoint.name} stopped in the middle of its reply.")
@@ -77,8 +97,8 @@ class ChatStream:
             raise Unanswered(failure)
         raise HttpRefusal(failure, response.status_code, reason)
 
-    def _piece(self, data: str) -> ReplyPiece:
-        """Piece of the reply in an event."""
+    def _piece(self, data: str, calls: dict[int, _Call]) -> ReplyPiece:
+        """Piece of the reply in an event; parts of calls are added to `calls`."""
         try:
             event: Any = json.loads(data)
             if event.get("error"):
@@ -86,10 +106,32 @@ class ChatStream:
             choices = event.get("choices") or []
             if not choices:
                 return ReplyPiece("")
-            text = choices[0].get("delta", {}).get("content") or ""
-            return ReplyPiece(str(text), str(choices[0].get("finish_reason") or ""))
+            delta = choices[0].get("delta") or {}
+            for part in delta.get("tool_calls") or ():
+                _add_part(part, calls)
+            if sum(len(call.arguments) for call in calls.values()) > LONGEST_LINE:
+                most = counted(LONGEST_LINE, "character")
+                raise Unanswered(f"{self.endpoint.name} streams calls of more than {most}.")
+            return ReplyPiece(str(delta.get("content") or ""), str(choices[0].get("finish_reason") or ""))
         except (ValueError, AttributeError, TypeError, LookupError) as error:
             raise Unanswered(f"{self.endpoint.name} streams something else than replies: {data[:200]!r}.") from error
+
+
+def _add_part(part: Mapping[str, Any], calls: dict[int, _Call]) -> None:
+    call = calls.setdefault(int(part.get("index", len(calls))), _Call())
+    function = part.get("function") or {}
+    call.id = str(part.get("id") or call.id)
+    call.name += str(function.get("name") or "")
+    call.arguments += str(function.get("arguments") or "")
+
+
+def _with_calls(last: ReplyPiece, calls: Sequence[_Call]) -> ReplyPiece:
+    """The last piece of a reply with its calls, or with their text unless all can be read."""
+    if not all(call.is_readable for call in calls):
+        written = "\n".join(f"{call.name}({call.arguments})" for call in calls)
+        return replace(last, text=f"{last.text}\n{written}")
+    named = [ToolCall(one.name, one.arguments or "{}", one.id or f"call_{n}") for n, one in enumerate(calls)]
+    return replace(last, calls=tuple(named))
 
 
 async def _events(response: "httpx.Response") -> AsyncGenerator[str]:

@@ -6,7 +6,7 @@ split at its blank lines.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -18,6 +18,7 @@ from tutelage.data.records import Demonstration, Message, Messages, RatedSteps, 
 from tutelage.data.row_values import Cells, LeftOut, Unusable
 from tutelage.data.step_formats import STEPS, STEPWISE, Rated
 from tutelage.data.table_format import RowFormat
+from tutelage.data.transcripts import transcript_text
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*(?:\n[^\S\n]*)+")
 
@@ -32,6 +33,11 @@ def split_trace(messages: Messages) -> tuple[Messages, tuple[Messages, ...]]:
 def split_text(text: str) -> tuple[str, ...]:
     """The parts of a text between blank lines."""
     return tuple(part.strip("\n") for part in _BLANK_LINES.split(text) if part.strip())
+
+
+def trace_text(steps: Sequence[Step]) -> str:
+    """The text of steps: a blank line between them."""
+    return "\n\n".join(step if isinstance(step, str) else transcript_text(step) for step in steps)
 
 
 def unrated(demonstration: Demonstration) -> RatedSteps:

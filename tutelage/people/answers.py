@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
+from tutelage.data.records import Step
 from tutelage.people.languages import Sentence
 from tutelage.people.validation import FieldError, refuse_unstorable
 
@@ -43,10 +44,12 @@ FLAGS = {
 @dataclass(frozen=True)
 class Correction:
     """A better response written by the rater. `response` is the index of the edited response, None for a new text: the
-    position on the screen in an `Answer`, the canonical index everywhere else."""
+    position on the screen in an `Answer`, the canonical index everywhere else. In a trace, the text takes the place of
+    what the model wrote in one `step`, counted from 0, and the trace branches there: its later steps are left out."""
 
     text: str
     response: int | None = None
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -241,19 +244,23 @@ def as_displayed(part: Placed, order: Sequence[int]) -> Placed:
 
 
 def correction_row(correction: Correction | None) -> dict[str, object] | None:
-    """The correction as JSON."""
-    return None if correction is None else asdict(correction)
+    """The correction as JSON, with its step if it has one."""
+    if correction is None:
+        return None
+    return {name: value for name, value in asdict(correction).items() if name != "step" or value is not None}
 
 
 def correction_from(row: object) -> Correction | None:
     """The inverse of `correction_row`. Raises TutelageError for an invalid correction."""
     if row is None:
         return None
-    if isinstance(row, Mapping) and set(row) == {"text", "response"}:
-        text, response = row["text"], row["response"]
-        if isinstance(text, str) and (response is None or _is_index(response)):
-            return Correction(text, response)
-    raise TutelageError("A correction is an object with a text and a response: its number, or null.")
+    if isinstance(row, Mapping) and {"text", "response"} <= set(row) <= {"text", "response", "step"}:
+        text, response, step = row["text"], row["response"], row.get("step")
+        if isinstance(text, str) and all(each is None or _is_index(each) for each in (response, step)):
+            return Correction(text, response, step)
+    raise TutelageError(
+        "A correction is an object with a text, a response (its number, or null), and in a trace the number of a step."
+    )
 
 
 def span_rows(spans: Sequence[Span]) -> list[dict[str, object]]:
@@ -296,10 +303,15 @@ def check_categories(categories: Sequence[str]) -> None:
         )
 
 
-def check_correction(correction: Correction, texts: Sequence[str]) -> None:
-    """Raises TutelageError for a correction that is invalid for the responses `texts`, from left to right."""
+def check_correction(correction: Correction, texts: Sequence[str], steps: Sequence[Sequence[Step]] = ()) -> None:
+    """Raises TutelageError for a correction that is invalid for the responses from left to right: their `texts`, and
+    their `steps` if they are traces."""
     if correction.response is not None and correction.response >= len(texts):
         raise TutelageError(f"There is no response {correction.response + 1} on the screen to correct.")
+    trace = () if correction.response is None or not steps else steps[correction.response]
+    step = None if correction.step is None or correction.step >= len(trace) else trace[correction.step]
+    if correction.step is not None and (step is None or isinstance(step, str)):
+        raise TutelageError(f"There is no step {correction.step + 1} of a trace on the screen to correct.")
     if len(correction.text) > LONGEST_CORRECTION:
         raise TutelageError(
             Sentence(
@@ -311,7 +323,9 @@ def check_correction(correction: Correction, texts: Sequence[str]) -> None:
     refuse_unstorable(correction.text, Sentence("The better response"))
     if not correction.text.strip():
         raise TutelageError(Sentence("The better response is empty; leave it out, or write it."))
-    if _plain(correction.text) in map(_plain, texts):
+    own = [step[0].content] if step and not isinstance(step, str) and not step[0].calls else []
+    written = texts if correction.step is None else own
+    if _plain(correction.text) in map(_plain, written):
         raise TutelageError(Sentence("The better response is one of those shown, without a change."))
 
 

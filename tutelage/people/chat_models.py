@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.chat_stream import ChatStream, ReplyPiece
-from tutelage.data.records import Messages
+from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.transport import Transport
 
 SILENCE = 60.0
@@ -25,6 +25,16 @@ class ChatModel(Protocol):
 
 Models: TypeAlias = Callable[[str], ChatModel]
 """The model with a name. Raises TutelageError for an unknown name."""
+
+
+class LiveTools(Protocol):
+    """Tools that the models of live conversations call; `schemas` are those of their functions."""
+
+    @property
+    def schemas(self) -> tuple[str, ...]: ...
+
+    async def run(self, call: ToolCall) -> Message:
+        """The result of a call, with what went wrong as its text. Raises TutelageError for a fault outside."""
 
 
 def is_address(name: str) -> bool:

@@ -8,13 +8,16 @@ question, and m originals:
 
 so that the total weight of a question is at most 1, regardless of the number of corrections. The original is the edited
 response; for a text written from scratch, all responses of the question are originals. Owners have reliability 1.
+
+A correction of a step of a trace comes after the conversation up to that step, and its original is the message that the
+model wrote there.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tutelage.data.records import Demonstration, Preference
+from tutelage.data.records import Demonstration, Message, Messages, Preference, spoken
 from tutelage.people.answers import Correction
 from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.store.item_catalogue import Question
@@ -42,12 +45,27 @@ class CorrectedAnswer:
     @property
     def demonstration(self) -> Demonstration:
         """The correction as a demonstration."""
-        weight = self.reliability / self.count
-        return Demonstration(with_parts(self.question.messages), turn_with_parts(self.correction.text), weight)
+        return Demonstration(self.messages, turn_with_parts(self.correction.text), self.reliability / self.count)
+
+    @property
+    def messages(self) -> Messages:
+        """The conversation before the correction."""
+        return with_parts((*self.question.messages, *self._branch[0]))
+
+    @property
+    def _branch(self) -> tuple[Messages, Message | None]:
+        """The messages of the trace before the corrected step, and its own; for other corrections nothing, and None."""
+        response, step = self.correction.response, self.correction.step
+        if response is None or step is None:
+            return (), None
+        steps = [each for each in self.question.completions[response].steps if not isinstance(each, str)]
+        return tuple(message for each in steps[:step] for message in each), steps[step][0]
 
     @property
     def originals(self) -> tuple[int, ...]:
         """The canonical indices of the corrected responses, without empty ones, which preferences cannot contain."""
+        if (written := self._branch[1]) is not None and not (written.content.strip() or written.calls):
+            return ()
         whole = range(len(self.question.texts))
         indices = whole if self.correction.response is None else (self.correction.response,)
         return tuple(index for index in indices if self.question.texts[index].strip())
@@ -55,14 +73,14 @@ class CorrectedAnswer:
     @property
     def pairs(self) -> tuple[tuple[int, Preference], ...]:
         """The preferences of the correction over each original, with the index of the original."""
-        originals, messages = self.originals, with_parts(self.question.messages)
+        originals, written = self.originals, self._branch[1]
         return tuple(
             (
                 index,
                 Preference(
-                    messages,
+                    self.messages,
                     turn_with_parts(self.correction.text),
-                    turn_with_parts(self.question.turns[index]),
+                    turn_with_parts(self.question.turns[index] if written is None else spoken(written)),
                     p_chosen=self.reliability,
                     weight=1 / (self.count * len(originals)),
                 ),

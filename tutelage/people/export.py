@@ -35,7 +35,7 @@ from typing import Any, cast
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.record_files import to_row, write_jsonl
-from tutelage.data.records import CompletionRecord, Demonstration, RatedSteps, UnpairedAnswer, message_row
+from tutelage.data.records import CompletionRecord, RatedSteps, UnpairedAnswer, message_row
 from tutelage.people.correction_data import CorrectedAnswer
 from tutelage.people.images import FOLDER, turn_with_parts, with_parts
 from tutelage.people.kinds import find_kind
@@ -53,7 +53,7 @@ from tutelage.people.store.studies import Study, list_studies, list_versions, st
 from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Snapshot, Vote, vote_row
 from tutelage.people.tool_rows import Tool, tool_rows
-from tutelage.people.training_data import LabelledStudy, Row, label_study
+from tutelage.people.training_data import LabelledStudy, Row, chosen_turns, label_study
 
 
 def export_study(
@@ -246,13 +246,13 @@ STEP_COUNTS = {"right": "a", "neutral": "tie", "wrong": "b"}
 
 
 def turn_rows(rows: Iterable[Row], study: str) -> Iterator[dict[str, object]]:
-    """The chosen responses of turns of live conversations as demonstrations, without ties."""
+    """The chosen responses of turns of live conversations as demonstrations, without ties; of a trace each message that
+    the assistant wrote."""
     for row in rows:
         if row.question.item.origin == LIVE and row.preference.p_chosen > 0.5:
-            demonstration = Demonstration(row.preference.messages, row.preference.chosen)
-            model = row.question.completions[row.chosen].sampler
-            origin = {"item_id": row.question.key, "model": model}
-            yield to_row(demonstration) | origin | _place(row.question, study)
+            origin = {"item_id": row.question.key, "model": row.question.completions[row.chosen].sampler}
+            for demonstration in chosen_turns(row):
+                yield to_row(demonstration) | origin | _place(row.question, study)
 
 
 def bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
@@ -292,7 +292,8 @@ def correction_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, o
         for index, preference in each.pairs:
             original = each.question.completions[index]
             rejected = {"rejected_id": original.id, "rejected_model": original.sampler}
-            yield to_row(preference) | _traces(rejected=original) | rejected | _origin(each, study)
+            traces = {} if each.correction.step is not None else _traces(rejected=original)
+            yield to_row(preference) | traces | rejected | _origin(each, study)
 
 
 def _origin(each: CorrectedAnswer, study: str) -> dict[str, object]:

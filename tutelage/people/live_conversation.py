@@ -1,14 +1,14 @@
 """Live conversations: a rater talks to two models, and judges in each turn which response is better.
 
 The rater sends a message (`say`), both models respond (`keep_answer`, one call each), and the turn becomes a regular
-question, reserved for this rater. The conversation continues from the better response until the last turn. Only between
-conversations, the rater is assigned other questions: practice, known answers, repeats, and turns of other raters that
-need a second vote.
+question, reserved for this rater. A response with calls of tools is a trace. The conversation continues from the better
+response until the last turn. Only between conversations, the rater is assigned other questions: practice, known
+answers, repeats, and turns of other raters that need a second vote.
 
 All state is in the database, so that a conversation survives interruptions at any point.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tutelage.base.errors import TutelageError
@@ -17,12 +17,13 @@ from tutelage.people.answers import LONGEST_NAME
 from tutelage.people.assignment import next_assignment, refusal, reserve_turn
 from tutelage.people.languages import Sentence
 from tutelage.people.store import turns
+from tutelage.people.store.additions import steps_to_text
 from tutelage.people.store.assignments import Assignment
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.live_models import LiveModels, check_message, live_models, load_live_models
 from tutelage.people.store.raters import Rater, load_rater, lock_rater, touch_rater
 from tutelage.people.store.studies import Study, load_study
-from tutelage.people.store.turns import Turn, displayed_order, last_turn, load_turn, messages_after, texts_of
+from tutelage.people.store.turns import Reply, Turn, displayed_order, last_turn, load_turn, messages_after, replies_of
 from tutelage.people.validation import refuse_unstorable
 
 OPENINGS = 3
@@ -49,13 +50,13 @@ class OpenTurn:
 
     turn: Turn
     live: LiveModels
-    texts: tuple[str | None, ...]
+    replies: tuple[Reply | None, ...]
     seed: int
 
     @property
     def complete(self) -> bool:
         """Whether both responses are complete."""
-        return None not in self.texts
+        return None not in self.replies
 
 
 def next_step(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> Assignment | Talk | None:
@@ -116,9 +117,11 @@ def _suggested(study: Study, rater: Rater, last: Turn | None, live: LiveModels) 
     return tuple(live.openings[index] for index in order[:OPENINGS])
 
 
-def say(store: Store, rater_id: int, conversation: int | None, text: str, key: str) -> Turn:
-    """Store a message of the rater as the next turn of the conversation, or of a new one, and return the turn. Requests
-    with the same key are idempotent.
+def say(
+    store: Store, rater_id: int, conversation: int | None, text: str, key: str, *, tools: Sequence[str] = ()
+) -> Turn:
+    """Store a message of the rater as the next turn of the conversation, or of a new one, which offers `tools` by their
+    schemas, and return the turn. Requests with the same key are idempotent.
 
     Raises:
         TutelageError: the message is empty or too long, no message is possible at present (the last turn is not judged,
@@ -143,7 +146,7 @@ def say(store: Store, rater_id: int, conversation: int | None, text: str, key: s
         if reason is not None:
             raise TutelageError(reason)
         before, messages = _before(connection, study, rater_id, conversation)
-        messages = (*messages, Message("user", text))
+        messages = (*messages, Message("user", text, tools=() if messages else tuple(tools)))
         touch_rater(connection, rater_id, store.now())
         return turns.begin_turn(connection, study, rater_id, before, messages, live, key, store.now())
 
@@ -187,11 +190,11 @@ def open_turn(store: Store, turn_id: int, rater_id: int) -> OpenTurn:
         study = load_study(connection, turn.study_id)
         live = load_live_models(connection, turn.live_id)
         seed = int(study.chance("seed", turn.id) * 2**31)
-        return OpenTurn(turn, live, texts_of(connection, turn), seed)
+        return OpenTurn(turn, live, replies_of(connection, turn), seed)
 
 
 def keep_answer(
-    store: Store, turn: Turn, place: int, text: str, *, sampling: Mapping[str, object], finished: bool = True
+    store: Store, turn: Turn, place: int, reply: Reply | str, *, sampling: Mapping[str, object], finished: bool = True
 ) -> bool:
     """Store the response of a model (0 or 1); returns whether the turn is complete. With the second response the turn
     becomes a question, reserved for its rater, unless the conversation was ended meanwhile. A response stored earlier
@@ -201,13 +204,15 @@ def keep_answer(
         TutelageError: the text contains characters that cannot be stored.
         Unavailable: the database cannot be written at the moment; nothing was saved.
     """
-    refuse_unstorable(text, Sentence("The answer"))
+    reply = Reply(reply) if isinstance(reply, str) else reply
+    for text in (reply.text, steps_to_text(reply.steps) or ""):
+        refuse_unstorable(text, Sentence("The answer"))
     with store.write() as connection:
         rater = lock_rater(connection, turn.rater_id)
         live = load_live_models(connection, turn.live_id)
         options = ", ".join(f"{name} {value}" for name, value in sampling.items())
         turn = turns.write_answer(
-            connection, turn, place, text, sampler=live.names[place], sampling=options, finished=finished
+            connection, turn, place, reply, sampler=live.names[place], sampling=options, finished=finished
         )
         if None in turn.answers:
             return False

@@ -5,6 +5,7 @@ including responses of models, which may repeat personal data; not the prompts a
 with. Raters have pseudonyms in any case.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,8 @@ from functools import cache, partial
 from typing import TypeAlias
 
 from tutelage.base.extras import MissingExtra
+from tutelage.data.records import Message, Step
+from tutelage.data.transcripts import transcript_text
 from tutelage.people.answers import Correction, Span, map_displayed, map_texts, texts_in
 from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.languages import Sentence
@@ -158,7 +161,7 @@ def _texts(votes: Iterable[Vote], questions: Iterable[Question]) -> Iterator[tup
         if question.item.origin == LIVE:
             for message in question.messages:
                 kind = Sentence("message") if message.role == "user" else Sentence("answer")
-                yield kind, question.key, message.content
+                yield kind, question.key, message.content if message.is_text else transcript_text((message,))
             for text in question.texts:
                 yield Sentence("answer"), question.key, text
 
@@ -166,9 +169,26 @@ def _texts(votes: Iterable[Vote], questions: Iterable[Question]) -> Iterator[tup
 def _question(question: Question, find: _Find) -> Question:
     if question.item.origin != LIVE:
         return question
-    messages = tuple(replace(each, content=_clean(each.content, find)) for each in question.messages)
-    completions = tuple(replace(each, text=_clean(each.text, find)) for each in question.completions)
+    messages = tuple(_message(each, find) for each in question.messages)
+    completions = tuple(
+        replace(each, text=_clean(each.text, find), steps=tuple(_step(step, find) for step in each.steps))
+        for each in question.completions
+    )
     return replace(question, prompt=replace(question.prompt, messages=messages), completions=completions)
+
+
+def _step(step: Step, find: _Find) -> Step:
+    return _clean(step, find) if isinstance(step, str) else tuple(_message(message, find) for message in step)
+
+
+def _message(message: Message, find: _Find) -> Message:
+    """A message with its content, and the texts in the arguments of its calls, redacted."""
+    clean = partial(_clean, find=find)
+    calls = []
+    for call in message.calls:
+        arguments = map_texts({"": json.loads(call.arguments)}, clean)[""]
+        calls.append(replace(call, arguments=json.dumps(arguments, ensure_ascii=False)))
+    return replace(message, content=clean(message.content), thinking=clean(message.thinking), calls=tuple(calls))
 
 
 def _clean(text: str, find: _Find) -> str:

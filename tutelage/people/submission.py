@@ -135,9 +135,10 @@ def _check_corrected(connection: Connection, lease: Lease, answer: Answer) -> No
         )
     if answer.choice == "skip":
         raise TutelageError("A skipped question cannot have a better response or marked words.")
-    texts = load_assignment(connection, lease.id).texts
+    shown = load_assignment(connection, lease.id)
+    texts = shown.texts
     if answer.correction is not None:
-        check_correction(answer.correction, texts)
+        check_correction(answer.correction, texts, shown.steps)
     check_spans(answer.spans, texts, screen.spans)
 
 

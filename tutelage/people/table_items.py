@@ -9,7 +9,6 @@ from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, Ste
 from tutelage.data.row_values import Unusable
 from tutelage.data.step_formats import steps_in
 from tutelage.data.traces import split_text
-from tutelage.data.transcripts import transcript_text
 from tutelage.data.vote_rows import cell_text
 from tutelage.people.languages import Sentence
 from tutelage.people.store.items import Item
@@ -76,11 +75,6 @@ def in_steps(prompt: Prompt, completion: CompletionRecord, steps: tuple[Step, ..
         return replace(completion, steps=steps)
     key = stable_id(prompt.id, completion.sampler, json.dumps(list(map(step_value, steps))))
     return replace(completion, id=key, steps=steps)
-
-
-def trace_text(steps: Sequence[Step]) -> str:
-    """The text of steps: a blank line between them."""
-    return "\n\n".join(step if isinstance(step, str) else transcript_text(step) for step in steps)
 
 
 def item_of(prompt: Prompt, responses: Sequence[str], origin: str) -> Item:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows, UnpairedAnswer
+from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows, UnpairedAnswer, spoken
 from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, known_answers, pair_name, pair_votes
 from tutelage.people.correction_data import CorrectedAnswer, corrected_answers, correction_fates
 from tutelage.people.images import turn_with_parts, with_parts
@@ -246,21 +246,28 @@ class TrainingRow(Generic[T]):
 
 
 def training_pairs(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[TrainingRow[Preference]]:
-    """The preferences of a study from the sources `rows`. Raises TutelageError if a response is a trace of several
-    messages."""
-    _refuse_traces(labelled.rows)
+    """The preferences of a study from the sources `rows`, without those of `traces_in_talks`. Raises TutelageError if
+    another response is a trace of several messages."""
+    talks = {row.question.key for row in traces_in_talks(labelled)}
+    compared = [row for row in labelled.rows if row.question.key not in talks]
+    _refuse_traces(compared)
+    pairs = [TrainingRow(row.preference, row.question, source_of(row)) for row in compared]
     for each in labelled.corrections:
-        _refuse_trace(each.question, each.originals)
-    pairs = [TrainingRow(row.preference, row.question, source_of(row)) for row in labelled.rows]
-    for each in labelled.corrections:
-        pairs += [TrainingRow(pair, each.question, "corrections") for _, pair in each.pairs]
+        if each.correction.step is None and each.question.item.origin != LIVE:
+            _refuse_trace(each.question, each.originals)
+        if each.correction.step is not None or not _has_trace(each.question, each.originals):
+            pairs += [TrainingRow(pair, each.question, "corrections") for _, pair in each.pairs]
     return [row for row in pairs if row.rows in rows]
 
 
+def traces_in_talks(labelled: LabelledStudy) -> list[Row]:
+    """The preferences of turns of live conversations in which a model called tools: they compare traces of several
+    messages, of which only demonstrations are made."""
+    return [row for row in labelled.rows if source_of(row) == "live" and _has_trace(row.question)]
+
+
 def training_demonstrations(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[TrainingRow[Demonstration]]:
-    """The demonstrations of a study from the sources `rows`, with the weights of their preferences and corrections.
-    Raises TutelageError if a response is a trace of several messages."""
-    _refuse_traces(labelled.rows)
+    """The demonstrations of a study from the sources `rows`, with the weights of their preferences and corrections."""
     demonstrations = [
         TrainingRow(each.demonstration, each.question, "corrections")
         for each in labelled.corrections
@@ -268,11 +275,21 @@ def training_demonstrations(labelled: LabelledStudy, rows: Sequence[StudyRows]) 
     ]
     corrected = {row.question.key for row in demonstrations}
     for row in labelled.rows:
-        pair = row.preference
-        if row.question.key not in corrected and pair.p_chosen > 0.5 and source_of(row) in rows:
-            better = Demonstration(pair.messages, pair.chosen, pair.weight)
-            demonstrations.append(TrainingRow(better, row.question, source_of(row)))
+        if row.question.key not in corrected and row.preference.p_chosen > 0.5 and source_of(row) in rows:
+            better = chosen_turns(row, row.preference.weight)
+            demonstrations += [TrainingRow(each, row.question, source_of(row)) for each in better]
     return demonstrations
+
+
+def chosen_turns(row: Row, weight: float = 1.0) -> Iterator[Demonstration]:
+    """The chosen response as demonstrations: each message that the assistant wrote in it, after those before it."""
+    asked, trace = row.question.messages, trace_of(row.question.completions[row.chosen])
+    if not trace:
+        yield Demonstration(row.preference.messages, row.preference.chosen, weight)
+    for place, message in enumerate(trace):
+        if message.role == "assistant":
+            before = with_parts((*asked, *trace[:place]))
+            yield Demonstration(before, turn_with_parts(spoken(message)), weight)
 
 
 def _refuse_traces(rows: Iterable[Row]) -> None:
@@ -281,11 +298,16 @@ def _refuse_traces(rows: Iterable[Row]) -> None:
 
 
 def _refuse_trace(question: Question, places: Iterable[int]) -> None:
-    if any(len(trace_of(question.completions[place])) > 1 for place in places):
+    if _has_trace(question, places):
         raise TutelageError(
             f"Item '{question.key}' compares traces of several messages, which cannot be trained on as preferences; "
             "`tutelage collect export` writes them."
         )
+
+
+def _has_trace(question: Question, places: Iterable[int] | None = None) -> bool:
+    some = range(len(question.completions)) if places is None else places
+    return any(len(trace_of(question.completions[place])) > 1 for place in some)
 
 
 def source_of(row: Row) -> StudyRows:

@@ -18,7 +18,7 @@ from tutelage.data.records import (
     step_value,
 )
 from tutelage.data.tables import Table
-from tutelage.data.traces import TracePair, split_trace
+from tutelage.data.traces import TracePair, split_trace, trace_text
 from tutelage.data.transcripts import transcript_text
 from tutelage.data.vote_rows import fold_name, meaning_name
 from tutelage.people.kinds.kind import Kind, Screen
@@ -28,7 +28,7 @@ from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item, Pool, insert_items
 from tutelage.people.store.raters import insert_rater, list_raters, named_rater
 from tutelage.people.store.studies import list_versions, study_of
-from tutelage.people.table_items import completion_of, item_of, prompt_of, trace_text
+from tutelage.people.table_items import completion_of, item_of, prompt_of
 from tutelage.people.vote_mapping import ChoiceWord, DroppedVotes, ExampleVote, ImportPreview, ImportReport, VoteMapping
 from tutelage.people.vote_tables import Dropped, VotesRead, read_votes
 

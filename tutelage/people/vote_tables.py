@@ -14,7 +14,7 @@ from tutelage.data.records import CompletionRecord, Messages, Prompt, Step, stab
 from tutelage.data.row_values import Cells, Unusable
 from tutelage.data.rubrics import COLUMNS, Rubric, rubric_of, rubric_rows
 from tutelage.data.tables import Table
-from tutelage.data.traces import split_text
+from tutelage.data.traces import split_text, trace_text
 from tutelage.data.vote_rows import (
     CHOICES,
     cell_text,
@@ -43,7 +43,6 @@ from tutelage.people.table_items import (
     item_of,
     prompt_of,
     read_steps,
-    trace_text,
 )
 from tutelage.people.validation import FieldError, refuse_unstorable
 from tutelage.people.vote_mapping import VoteMapping

@@ -11,7 +11,6 @@ from tutelage.core.batch import Rollout
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.ranks.ranks import Ranks, deal
 from tutelage.rollout.generator import Generator, concatenate
-from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player
 
 
@@ -21,16 +20,17 @@ class DealtGenerator:
     The random stream of a row depends only on its prompt and its number, so the tokens are those of one process. If
     rows are scored first, `owner` in the rollout is the rank that wrote each row and holds its cache.
 
-    `gathered` is the context in which every rank has all weights of a sharded policy.
+    Rollouts are on `device`. `gathered` is the context in which every rank has all weights of a sharded policy.
     """
 
     def __init__(
         self,
-        generator: LocalGenerator | Player,
+        generator: Generator,
         ranks: Ranks,
+        device: torch.device,
         gathered: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self.generator, self.ranks, self.gathered = generator, ranks, gathered
+        self.generator, self.ranks, self.device, self.gathered = generator, ranks, device, gathered
 
     def sync(self, version: int) -> None:
         """See `Generator.sync`."""
@@ -70,7 +70,7 @@ class DealtGenerator:
         whole = replace(whole.rows(rows), owner=owner)
         if player is not None:
             player.check(whole, self.ranks)
-        return whole.to(self.generator.device)
+        return whole.to(self.device)
 
 
 class SharedGenerator:
@@ -120,8 +120,11 @@ def shared_generator(
 
 
 def dealt_generator(
-    generator: LocalGenerator | Player, ranks: Ranks, gathered: Callable[[], AbstractContextManager[None]] = nullcontext
+    generator: Generator,
+    ranks: Ranks,
+    device: torch.device,
+    gathered: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Generator:
-    """Generator with its prompts split among the ranks; unchanged for a single rank. `gathered`: see
+    """Generator with its prompts split among the ranks; unchanged for a single rank. `device` and `gathered`: see
     `DealtGenerator`."""
-    return generator if ranks.size == 1 else DealtGenerator(generator, ranks, gathered)
+    return generator if ranks.size == 1 else DealtGenerator(generator, ranks, device, gathered)

@@ -26,11 +26,6 @@ class LocalGenerator:
     def __init__(self, policy: Policy, version: int = 0) -> None:
         self.policy, self.version = policy, version
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the rollouts."""
-        return self.policy.device
-
     def sync(self, version: int) -> None:
         """Set the version recorded with subsequent rollouts."""
         self.version = version

@@ -20,6 +20,7 @@ from served import Served, serving
 from tutelage.base.errors import TutelageError
 from tutelage.commands.collect import server
 from tutelage.commands.collect.server import ServedFolder, ServedModels
+from tutelage.commands.line import main
 from tutelage.commands.serve.settings import PARENT as PARENT_KEY
 from tutelage.data.records import user
 from tutelage.data.transport import Unanswered
@@ -152,3 +153,13 @@ def test_the_server_itself_watches_its_parent(tmp_path: Path) -> None:
     done = command(["serve", "--model", str(tmp_path / "none"), "--port", "0"], **{PARENT_KEY: "1"})
     _, told = done.communicate(timeout=300)
     assert done.returncode == -signal.SIGTERM, told
+
+
+@pytest.mark.parametrize(("tool", "word"), [("calculator", "live conversations"), ("nothing", "'nothing'")])
+def test_tools_that_cannot_be_used_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str, word: str
+) -> None:
+    study = str(tmp_path / "study.sqlite")
+    assert main(["collect", "init", study]) == 0
+    assert main(["collect", "serve", study, "--port", "0", "--tools", tool]) == 2
+    assert word in capsys.readouterr().err

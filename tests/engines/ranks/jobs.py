@@ -36,7 +36,7 @@ def recipe_job(folder, name, changes, reward, steps, sharded=False, lora=0):
     policy.end_ids = tuple(range(100, 200))  # so that some answers end within the limit
     recipe = override(RECIPES[name], changes)
     world = World(policy, recipe, steps=steps, reward=dealt_reward(reward, ranks), tokens=6, batch=7)
-    world.generator = dealt_generator(world.generator, ranks, policy.gathered)
+    world.generator = dealt_generator(world.generator, ranks, policy.device, policy.gathered)
     world.settings.budget.ranks, world.settings.budget._passes = ranks, policy.passes
     world.learner.ranks, world.learner._norm = ranks, policy.total_norm
     metrics, tokens = [], []

@@ -14,6 +14,7 @@ import pytest
 from scripted_chat import Scripted, echoing, finished, saying
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.people import (
     Assignment,
@@ -259,6 +260,95 @@ def test_a_silent_connection_carries_signs_of_life(lite: Store, monkeypatch: pyt
         return [chunk async for chunk in running.events(turn)]
 
     assert finished(scene()).count(b":\n\n") >= 3
+
+
+SCHEMA = json.dumps({"type": "function", "function": {"name": "add"}})
+
+
+class Adder:
+    """A tool for live conversations; `at_once` is the most calls that ran at the same time."""
+
+    schemas = (SCHEMA,)
+
+    def __init__(self, result: str = "3") -> None:
+        self.result, self.running, self.at_once = result, 0, 0
+
+    async def run(self, call: ToolCall) -> Message:
+        self.running += 1
+        self.at_once = max(self.at_once, self.running)
+        await asyncio.sleep(0.001)
+        self.running -= 1
+        if call.name != "add":
+            raise Unanswered("the tool's host is away")
+        return Message("tool", self.result, name=call.name, call_id=call.id)
+
+
+def adding(count: int, then: str = "So 3.") -> Any:
+    """An answer that calls the tool so often, all at once, and then says something."""
+
+    def script(messages: Messages) -> list[Any]:
+        if messages[-1].role == "tool":
+            return [then]
+        return ["Let me *add*.", *(ToolCall("add", "{}", f"c{n}") for n in range(count))]
+
+    return script
+
+
+def test_tools_run_and_their_results_are_shown_as_they_come(lite: Store) -> None:
+    turn = said(lite)
+    models, tools = Scripted.of(one=adding(1), two=saying("four")), Adder("3 <script>\x00")
+    seen = finished(everything(ResponseStreams(lite, models, tools), turn))
+    side = turn.order.index(0)
+    messages = [event["message"] for event in seen if event.get("side") == side and "message" in event]
+    assert len(messages) == 2
+    assert "<em>add</em>" in messages[0]
+    assert "3 &lt;script&gt;" in messages[1]
+    whole = next(event["html"] for event in seen if event.get("side") == side and "html" in event)
+    assert whole == "".join(messages) + '<p dir="ltr">So 3.</p>\n'
+    assert seen[-1] == {"ready": True}
+    again = finished(everything(ResponseStreams(lite, models, tools), turn))
+    assert {"side": side, "html": whole} in again
+    question = next_step(lite, turn.rater_id)
+    assert isinstance(question, Assignment)
+    called, result, last = (
+        message for step in question.steps[side] for message in step if not isinstance(message, str)
+    )
+    assert (called.calls, result.content, last.content) == ((ToolCall("add", "{}", "c0"),), "3 <script>\ufffd", "So 3.")
+    assert models.models["one"].asked[1] == (*turn.messages, called, result)
+
+
+@pytest.mark.parametrize("calls", [streams.MOST_CALLS, streams.MOST_CALLS + 1])
+def test_a_response_that_calls_too_often_is_cut(lite: Store, calls: int) -> None:
+    turn = said(lite)
+    finished(everything(ResponseStreams(lite, Scripted.of(one=adding(calls), two=adding(1)), tools := Adder()), turn))
+    (question,) = list_questions(lite, turn.study_id)
+    one = next(completion for completion in question.completions if completion.sampler == "one")
+    assert one.finished == (calls == streams.MOST_CALLS)
+    results = [m.content for step in one.steps if not isinstance(step, str) for m in step if m.role == "tool"]
+    assert [result.startswith("error") for result in results].count(True) == calls - streams.MOST_CALLS
+    assert tools.at_once <= streams.CALLS_AT_ONCE
+
+
+def test_results_and_calls_without_end_are_cut(lite: Store) -> None:
+    def endless(messages: Messages) -> list[Any]:
+        return [ToolCall("add", "{}")]
+
+    turn, long = said(lite), Adder("x" * (streams.LONGEST // 2))
+    finished(everything(ResponseStreams(lite, Scripted.of(one=endless, two=saying("x")), long), turn))
+    (question,) = list_questions(lite, turn.study_id)
+    one = next(completion for completion in question.completions if completion.sampler == "one")
+    assert (len(one.steps), one.finished) == (3, False)
+
+
+@pytest.mark.parametrize("tools", [None, Adder()])
+def test_a_fault_of_a_tool_and_a_server_without_any_are_told_to_the_owner(lite: Store, tools: Adder | None) -> None:
+    turn = said(lite)
+    models = Scripted.of(one=saying(ToolCall("elsewhere", "{}")), two=saying("fine"))
+    seen = finished(everything(ResponseStreams(lite, models, tools), turn))
+    assert "failed" in seen[-1]
+    assert len(models.models["one"].asked) == streams.ATTEMPTS
+    (notice,) = list_notices(lite, turn.study_id)
+    assert ("--tools" if tools is None else "away") in str(notice)
 
 
 class Page:

@@ -155,10 +155,15 @@ OWNER = "owner"
 
 
 def serve(settings: Serve) -> int:
-    """Print the addresses and the owners' links, and serve the studies until ctrl-C."""
+    """Print the addresses and the owners' links, and serve the studies until ctrl-C.
+
+    Raises:
+        TutelageError: a tool of the conversations cannot be used, or none of the studies has conversations.
+    """
     from tutelage.people.store.live_models import find_live_models
     from tutelage.people.web import Served, create_app, create_server
     from tutelage.people.web.front import mount_of
+    from tutelage.tools.builtin import load_tools
 
     mail = mail_server(settings.smtp, settings.mail_from or settings.mail_to)
     options: dict[str, Any] = {
@@ -171,13 +176,16 @@ def serve(settings: Serve) -> int:
             stack.enter_context(closing(store))
         models = stack.enter_context(closing(ServedModels(settings.engine)))
         listening = stack.enter_context(closing(listen(settings.host, settings.port)))
+        tools = load_tools(settings.tools) if settings.tools else None
         live = [find_live_models(store, study.id) for store, study in opened]
+        if tools is not None and not any(live):
+            raise TutelageError("--tools are for live conversations, and the study has none: leave them out.")
         models.prepare([name for each in live if each is not None for name in each.names])
         if several:
-            served = [Served(store, study, models) for store, study in opened]
+            served = [Served(store, study, models, tools) for store, study in opened]
             app: object = create_server(served, **options)
         else:
-            app = create_app(opened[0][0], models=models, **options)
+            app = create_app(opened[0][0], models=models, tools=tools, **options)
         base = settings.public_url.rstrip("/") or _local(settings.host, listening.getsockname()[1])
         for store, study in opened:
             url = base + (mount_of(study.name) if several else "")

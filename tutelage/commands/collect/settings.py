@@ -205,6 +205,8 @@ class Serve(CollectSettings):
     engine: config.EngineName = "auto"
     """Engine for models of live conversations that are folders: plain, the modules of transformers; cpu, kernels
     compiled for this CPU; gpu, compiled for an NVIDIA GPU; auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
+    tools: tuple[str, ...] = ()
+    """Tools that the models of live conversations call: calculator, python, search:FILE, or module:function."""
     smtp: str = ""
     """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
 

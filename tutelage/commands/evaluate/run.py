@@ -188,7 +188,7 @@ def _sides(
             base,
             None,
             settings,
-            dealt_generator(playing(environment, other, prompts, LocalGenerator(other)), ranks),
+            dealt_generator(playing(environment, other, prompts, LocalGenerator(other)), ranks, other.device),
             ranks,
         ),
         model,

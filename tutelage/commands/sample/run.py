@@ -172,7 +172,7 @@ def _played(
 ) -> tuple[Sequence[Prompt], Rows]:
     """Play episodes of prompts that offer the tools, see `episode_records`."""
     policy = Policy(load_backbone(settings.model))
-    generator = dealt_generator(playing(environment, policy, prompts, LocalGenerator(policy)), ranks)
+    generator = dealt_generator(playing(environment, policy, prompts, LocalGenerator(policy)), ranks, policy.device)
     batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
     name = settings.name or settings.model.path
     played, records = episode_records({name: batch}, settings.sampling)
@@ -205,7 +205,9 @@ def _sampler(settings: SampleSettings, ranks: Ranks) -> Sampler:
         generator = unseen_generator(settings.rollouts, vocabulary, ranks)
         return GeneratorSampler(generator, vocabulary.tokenizer, settings.model.path)
     policy = Policy(load_backbone(settings.model))
-    return GeneratorSampler(dealt_generator(LocalGenerator(policy), ranks), policy.tokenizer, settings.model.path)
+    return GeneratorSampler(
+        dealt_generator(LocalGenerator(policy), ranks, policy.device), policy.tokenizer, settings.model.path
+    )
 
 
 def _reward(settings: SampleSettings, ranks: Ranks) -> Reward:

@@ -182,7 +182,7 @@ def _leaves_room(record: Demonstration, policy: Policy, settings: SftSettings) -
 def _answers(policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks) -> list[str]:
     """Generate completions of the prompts of the records."""
     prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
-    generator = dealt_generator(LocalGenerator(policy), ranks, policy.gathered)
+    generator = dealt_generator(LocalGenerator(policy), ranks, policy.device, policy.gathered)
     return list(
         sample_completions(policy, prompts, 1, settings.sampling, seed=settings.seed, generator=generator).texts
     )

@@ -68,6 +68,11 @@ def messages_from_text(text: str) -> Messages:
     return tuple(replace(message_from(row), tools=tuple(row.get("tools", ()))) for row in json.loads(text))
 
 
+def steps_to_text(steps: Sequence[Step]) -> str | None:
+    """Serialise the steps of a response for its column `steps`."""
+    return json.dumps(list(map(step_value, steps)), ensure_ascii=False) if steps else None
+
+
 def steps_from_text(text: str | None) -> tuple[Step, ...]:
     """The steps of a response from its column `steps`."""
     return () if text is None else tuple(map(step_from, json.loads(text)))
@@ -113,8 +118,7 @@ def add_responses(connection: Connection, study_id: int, completions: Sequence[C
         if c.prompt_id not in prompts:
             raise TutelageError(f"Response '{c.id}' answers the prompt '{c.prompt_id}', which is not in the study.")
         row = {"prompt_id": prompts[c.prompt_id], "text": c.text, "sampler": c.sampler, "sampling": c.sampling}
-        steps = json.dumps(list(map(step_value, c.steps)), ensure_ascii=False) if c.steps else None
-        rows[c.id] = row | {"finished": int(c.finished), "steps": steps}
+        rows[c.id] = row | {"finished": int(c.finished), "steps": steps_to_text(c.steps)}
     return len(_insert_new(connection, schema.response, study_id, rows, ("prompt_id", "text", "sampler", "steps")))
 
 

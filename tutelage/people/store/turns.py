@@ -11,15 +11,20 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.data.records import Message, Messages
+from tutelage.data.records import Message, Messages, Step
+from tutelage.data.traces import split_trace, trace_text
+from tutelage.people.answers import correction_from
 from tutelage.people.store import schema
 from tutelage.people.store.additions import (
     SECOND_SHARE,
     NewItem,
     StoredResponse,
     add_talked_item,
+    count_steps,
     messages_from_text,
     messages_to_text,
+    steps_from_text,
+    steps_to_text,
 )
 from tutelage.people.store.engine import Connection, insert_row, value_of
 from tutelage.people.store.live_models import LiveModels
@@ -32,6 +37,29 @@ ERASED = "(erased)"
 _conversations, _turns = schema.conversation, schema.turn
 _assignments, _judgements, _responses = schema.assignment, schema.judgement, schema.response
 _ANSWERS = (_turns.c.model_response_id, _turns.c.against_response_id)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Response of a model: a text, or with calls of tools the steps of a trace, and then its text is the whole to
+    read."""
+
+    text: str
+    steps: tuple[Step, ...] = ()
+
+    @classmethod
+    def of(cls, messages: Messages) -> "Reply":
+        """A single text as itself, other messages as a trace."""
+        (_, steps), (first, *others) = split_trace(messages), messages
+        return cls(first.content) if first.is_text and not others else cls(trace_text(steps), steps)
+
+    @property
+    def messages(self) -> Messages:
+        return self.before(len(self.steps)) or (Message("assistant", self.text),)
+
+    def before(self, step: int) -> Messages:
+        """The messages of the steps before one, counted from 0."""
+        return tuple(message for each in self.steps[:step] if not isinstance(each, str) for message in each)
 
 
 @dataclass(frozen=True)
@@ -101,8 +129,8 @@ _JUDGED = (
         _judgements.c.latest == 1,
     )
 )
-_TEXTS = (
-    sa.select(_responses.c.text)
+_REPLIES = (
+    sa.select(_responses.c.text, _responses.c.steps)
     .join(schema.item_response, schema.item_response.c.response_id == _responses.c.id)
     .where(schema.item_response.c.item_id == sa.bindparam("item"))
     .order_by(schema.item_response.c.position)
@@ -117,12 +145,16 @@ def messages_after(connection: Connection, study: Study, turn: Turn) -> Messages
     judgement = connection.execute(_JUDGED, {"item": turn.item_id, "rater": turn.rater_id}).one_or_none()
     if judgement is None:
         return None
+    rows = connection.execute(_REPLIES, {"item": turn.item_id})
+    replies = [Reply(row.text, steps_from_text(row.steps)) for row in rows]
     if judgement.correction is not None:
-        return (*turn.messages, Message("assistant", json.loads(judgement.correction)["text"]))
-    texts = list(connection.scalars(_TEXTS, {"item": turn.item_id}))
+        correction = correction_from(json.loads(judgement.correction))
+        assert correction is not None
+        kept = () if correction.step is None else replies[correction.response or 0].before(correction.step)
+        return (*turn.messages, *kept, Message("assistant", correction.text))
     place_by_chance = int(study.chance("goes on", turn.id) < 0.5)
     place = {"a": 0, "b": 1}.get(judgement.verdict, place_by_chance)
-    return (*turn.messages, Message("assistant", texts[place]))
+    return (*turn.messages, *replies[place].messages)
 
 
 def begin_turn(
@@ -158,7 +190,7 @@ def begin_turn(
 
 
 def write_answer(
-    connection: Connection, turn: Turn, place: int, text: str, *, sampler: str, sampling: str, finished: bool
+    connection: Connection, turn: Turn, place: int, reply: Reply, *, sampler: str, sampling: str, finished: bool
 ) -> Turn:
     """Store the response of a model (0 or 1), unless there is one already; returns the updated turn."""
     now = load_turn(connection, turn.id)
@@ -166,8 +198,9 @@ def write_answer(
     if now.answers[place] is not None:
         return now
     key = f"talk-{turn.conversation_id}-{turn.number}-{'ab'[place]}"
-    row = {"study_id": turn.study_id, "prompt_id": turn.prompt_id, "key": key, "text": text, "sampler": sampler}
-    response = insert_row(connection, _responses, row | {"sampling": sampling, "finished": int(finished)})
+    row = {"study_id": turn.study_id, "prompt_id": turn.prompt_id, "key": key, "text": reply.text, "sampler": sampler}
+    more = {"sampling": sampling, "finished": int(finished), "steps": steps_to_text(reply.steps)}
+    response = insert_row(connection, _responses, row | more)
     _set(connection, turn, {_ANSWERS[place].name: response})
     changed = load_turn(connection, turn.id)
     assert changed is not None
@@ -191,7 +224,9 @@ def add_item_of(connection: Connection, study: Study, turn: Turn, round: int, no
         row.id: row for row in connection.execute(sa.select(_responses).where(_responses.c.id.in_(turn.answers)))
     }
     rows = [responses[turn.answers[model]] for model in _canonical(study, turn)]
-    parts = tuple(StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text), 0) for row in rows)
+    parts = tuple(
+        StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text), count_steps(row.steps)) for row in rows
+    )
     second = study.chance("second", turn.id) < SECOND_SHARE
     row = {
         "prompt_id": turn.prompt_id, "origin": LIVE, "round": round, "pool": "production", "gold": None,
@@ -205,12 +240,12 @@ def add_item_of(connection: Connection, study: Study, turn: Turn, round: int, no
     return item_id
 
 
-def texts_of(connection: Connection, turn: Turn) -> tuple[str | None, ...]:
+def replies_of(connection: Connection, turn: Turn) -> tuple[Reply | None, ...]:
     """Response of each model, None if incomplete."""
     complete = [number for number in turn.answers if number is not None]
-    query = sa.select(_responses.c.id, _responses.c.text).where(_responses.c.id.in_(complete))
-    texts = {row.id: row.text for row in connection.execute(query)}
-    return tuple(None if number is None else texts[number] for number in turn.answers)
+    query = sa.select(_responses.c.id, _responses.c.text, _responses.c.steps).where(_responses.c.id.in_(complete))
+    replies = {row.id: Reply(row.text, steps_from_text(row.steps)) for row in connection.execute(query)}
+    return tuple(None if number is None else replies[number] for number in turn.answers)
 
 
 def end_conversation(connection: Connection, conversation_id: int, now: int) -> None:
@@ -230,7 +265,7 @@ def erase_prompts(connection: Connection, prompts: sa.Select) -> None:
     """Erase the texts of prompts, given by id, and of the responses to them, and exclude their items."""
     empty = messages_to_text((Message("user", ERASED),))
     connection.execute(schema.prompt.update().where(schema.prompt.c.id.in_(prompts)).values(messages=empty))
-    connection.execute(_responses.update().where(_responses.c.prompt_id.in_(prompts)).values(text=ERASED))
+    connection.execute(_responses.update().where(_responses.c.prompt_id.in_(prompts)).values(text=ERASED, steps=None))
     items = schema.item.update().where(schema.item.c.prompt_id.in_(prompts))
     connection.execute(items.values(excluded=ERASED, room=0))
 

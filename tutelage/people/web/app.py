@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store, Study
-from tutelage.people.chat_models import Models, only_endpoints
+from tutelage.people.chat_models import LiveTools, Models, only_endpoints
 from tutelage.people.languages import Sentence, choose_language
 from tutelage.people.mail import MailServer
 from tutelage.people.statistics.cache import Keeper
@@ -42,28 +42,32 @@ def create_app(
     *,
     public_url: str = "",
     models: Models = only_endpoints,
+    tools: LiveTools | None = None,
     sign_in: SignInMethods | None = None,
     mail: MailServer | None = None,
     trusted: Sequence[str] = (),
 ) -> Starlette:
     """The application of an open store, at the root. `public_url` is the URL that browsers use, including the path, if
-    there is a proxy in front; `models` looks up the models of live conversations; `sign_in` are sign-in methods other
-    than links; `mail` lets owners send personal links by e-mail. X-Forwarded-For counts from proxies of this machine
-    and from the addresses or networks in `trusted`.
+    there is a proxy in front; `models` looks up the models of live conversations, which may call `tools`; `sign_in` are
+    sign-in methods other than links; `mail` lets owners send personal links by e-mail. X-Forwarded-For counts from
+    proxies of this machine and from the addresses or networks in `trusted`.
 
     Raises:
         TutelageError: the public URL is invalid.
     """
-    return _application(_site(store, public_url, models, sign_in, mail=mail, proxies=Peers((*THIS_MACHINE, *trusted))))
+    streams = ResponseStreams(store, models, tools)
+    return _application(_site(store, public_url, streams, sign_in, mail=mail, proxies=Peers((*THIS_MACHINE, *trusted))))
 
 
 @dataclass(frozen=True)
 class Served:
-    """A study for `create_server`: its open database, the study, and the lookup of its conversation models."""
+    """A study for `create_server`: its open database, the study, the lookup of its conversation models, and their
+    tools."""
 
     store: Store
     study: Study
     models: Models = only_endpoints
+    tools: LiveTools | None = None
 
 
 def create_server(
@@ -87,13 +91,13 @@ def create_server(
         if any(other.site.mount == mount for other in mounted):
             raise TutelageError(f"Two studies would share the path {mount}; serve one of them on a separate server.")
         more = {"mail": mail, "proxies": proxies, "mount": mount, "study_id": each.study.id}
-        site = _site(each.store, public_url, each.models, sign_in, **more)
+        streams = ResponseStreams(each.store, each.models, each.tools)
+        site = _site(each.store, public_url, streams, sign_in, **more)
         mounted.append(MountedStudy(site, _application(site)))
     return Studies(mounted, urlsplit(public_url).path.rstrip("/"), STATIC)
 
 
-def _site(store: Store, public_url: str, models: Models, sign_in: SignInMethods | None, **more: Any) -> Site:
-    streams = ResponseStreams(store, models)
+def _site(store: Store, public_url: str, streams: ResponseStreams, sign_in: SignInMethods | None, **more: Any) -> Site:
     sign_in = sign_in or SignInMethods()
     return Site(store, public_url, Attempts(), Keeper(store), Uploads(), streams, sign_in=sign_in, **more)
 

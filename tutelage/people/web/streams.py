@@ -2,12 +2,14 @@
 
 The responses of a turn are written in background tasks of the server, not in the request that shows them, so reloading
 the page or losing the connection loses nothing. Raw text is streamed piece by piece, for the page to insert as text
-nodes; a complete response is stored and sent once more as sanitised HTML.
+nodes; a complete response is stored and sent once more as sanitised HTML. A message that calls tools, and each result,
+is sent as HTML as soon as it is there.
 
 Events, as JSON in server-sent events. `side` is the position from the left:
 
     {"side": 0, "whole": "…"}     the text so far, replacing earlier text (the model was asked again)
     {"side": 0, "text": "…"}      more text
+    {"side": 0, "message": "…"}   a message of the response, in place of the text so far; more text follows it
     {"side": 0, "html": "…"}      the complete response
     {"ready": true}               the turn is a question now
     {"failed": "…"}               error message; requesting the stream again retries
@@ -18,24 +20,32 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.chat_stream import ReplyPiece
+from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.transport import HttpRefusal
 from tutelage.people import Store, Unavailable
-from tutelage.people.chat_models import Models
+from tutelage.people.chat_models import LiveTools, Models
 from tutelage.people.languages import ENGLISH, Sentence, say
 from tutelage.people.live_conversation import OpenTurn, keep_answer, open_turn
 from tutelage.people.store.inbox import notice_model
-from tutelage.people.store.turns import Turn
+from tutelage.people.store.turns import Reply, Turn
 from tutelage.people.validation import storable
 from tutelage.people.web.render import LONGEST, render
+from tutelage.people.web.traces import call_names, message_html, step_html
 
 ATTEMPTS = 3
 WAIT = 1.0
 """Seconds before the first retry; doubled before the second."""
+MOST_CALLS = 16
+"""Calls of tools in a response."""
+CALLS_AT_ONCE = 8
+"""Calls of tools that run at the same time, of all conversations."""
 HEARTBEAT = 10.0
 """Seconds of silence before a heartbeat is sent."""
 REFUSED = Sentence(
@@ -51,11 +61,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Response:
-    """A partial response; `begun` counts its restarts."""
+    """A partial response: `messages` that are complete, also as `shown` HTML, and the `text` after them; `begun` counts
+    its restarts."""
 
     text: str = ""
     begun: int = 0
     html: str | None = None
+    messages: Messages = ()
+    shown: tuple[str, ...] = ()
 
 
 @dataclass
@@ -65,6 +78,7 @@ class _Seen:
     begun: int = -1
     length: int = 0
     complete: bool = False
+    messages: int = 0
 
 
 @dataclass
@@ -112,11 +126,15 @@ def _news(response: _Response, seen: _Seen) -> list[dict[str, object]]:
         if not seen.complete:
             news.append({"html": response.html})
         seen.complete = True
-    elif seen.begun != response.begun:
-        news.append({"whole": response.text})
-    elif len(response.text) > seen.length:
-        news.append({"text": response.text[seen.length :]})
-    seen.begun, seen.length = response.begun, len(response.text)
+    else:
+        shown = response.shown if seen.begun != response.begun else response.shown[seen.messages :]
+        if seen.begun != response.begun:
+            news.append({"whole": "" if shown else response.text})
+        news += [{"message": html} for html in shown]
+        start = 0 if shown else len(response.text) if seen.begun != response.begun else seen.length
+        if len(response.text) > start:
+            news.append({"text": response.text[start:]})
+    seen.begun, seen.length, seen.messages = response.begun, len(response.text), len(response.shown)
     return news
 
 
@@ -124,13 +142,37 @@ def _event(data: Mapping[str, object]) -> bytes:
     return f"data: {json.dumps(data)}\n\n".encode()
 
 
+def _html(reply: Reply, language: str) -> str:
+    """The HTML of a complete response."""
+    html = partial(render, language=language)
+    return "".join(step_html(step, html, language) for step in reply.steps) or html(reply.text)
+
+
+def _none_left(call: ToolCall) -> Message:
+    said = f"error: a response calls tools at most {MOST_CALLS} times"
+    return Message("tool", said, name=call.name, call_id=call.id)
+
+
+def _storable(message: Message) -> Message:
+    """The message with characters that databases store."""
+    calls = (ToolCall(*map(storable, (call.name, call.arguments, call.id))) for call in message.calls)
+    content, name, call_id = map(storable, (message.content, message.name, message.call_id))
+    return replace(message, content=content, calls=tuple(calls), name=name, call_id=call_id)
+
+
 class ResponseStreams:
     """All responses being written. Used by one event loop."""
 
-    def __init__(self, store: Store, models: Models) -> None:
-        self._store, self._models = store, models
+    def __init__(self, store: Store, models: Models, tools: LiveTools | None = None) -> None:
+        self._store, self._models, self._tools = store, models, tools
+        self._places = asyncio.Semaphore(CALLS_AT_ONCE)
         self._running: dict[int, ResponseStream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        """Schemas of the tools that new conversations offer."""
+        return () if self._tools is None else self._tools.schemas
 
     async def events(self, turn: Turn, language: str = ENGLISH) -> AsyncGenerator[bytes]:
         """The events of a turn, in the language. Starts writing the responses if they are not being written."""
@@ -149,7 +191,8 @@ class ResponseStreams:
         """The turn in the database, and its responses so far."""
         opened = open_turn(self._store, turn.id, turn.rater_id)
         return opened, tuple(
-            _Response() if text is None else _Response(text, html=render(text, language)) for text in opened.texts
+            _Response() if reply is None else _Response(reply.text, html=_html(reply, language))
+            for reply in opened.replies
         )
 
     def _begin(self, opened: OpenTurn, responses: tuple[_Response, ...], language: str) -> ResponseStream:
@@ -162,7 +205,7 @@ class ResponseStreams:
         return stream
 
     async def _write_both(self, stream: ResponseStream) -> None:
-        missing = [place for place, text in enumerate(stream.opened.texts) if text is None]
+        missing = [place for place, reply in enumerate(stream.opened.replies) if reply is None]
         try:
             await asyncio.gather(*(self._write(stream, place) for place in missing))
         finally:
@@ -189,49 +232,80 @@ class ResponseStreams:
         for attempt in range(ATTEMPTS):
             try:
                 seed = stream.opened.seed + 2 * attempt + place
-                ended = await self._listen(stream, place, dict(live.sampling) | {"seed": seed})
-                if response.text.strip():
-                    return ended != "length"
-                raise TutelageError(f"The model {live.names[place]} gave an empty answer.")
+                return await self._respond(stream, place, dict(live.sampling) | {"seed": seed})
             except HttpRefusal:
                 raise
             except TutelageError:
                 if attempt == ATTEMPTS - 1:
                     raise
             await asyncio.sleep(WAIT * 2**attempt)
-            response.text = ""
+            response.text, response.messages, response.shown = "", (), ()
             response.begun += 1
             stream.tell()
         raise AssertionError("the last attempt returns or raises")
 
-    async def _listen(self, stream: ResponseStream, place: int, options: Mapping[str, object]) -> str:
-        """Append the model's text to the response as it arrives. Returns why it ended."""
+    async def _respond(self, stream: ResponseStream, place: int, options: Mapping[str, object]) -> bool:
+        """Let the model respond once, and run the tools that it calls. Returns whether the response is complete."""
+        response, calls = stream.responses[place], 0
+        while True:
+            last = await self._listen(stream, place, options)
+            if not last.calls:
+                if response.text.strip():
+                    return last.ended != "length"
+                raise TutelageError(f"The model {stream.opened.live.names[place]} gave an empty answer.")
+            await self._add(stream, place, Message("assistant", response.text.strip(), calls=last.calls))
+            for call in last.calls:
+                calls += 1
+                result = await self._run(call) if calls <= MOST_CALLS else _none_left(call)
+                await self._add(stream, place, result)
+            if calls > MOST_CALLS or sum(len(message.content) for message in response.messages) > LONGEST:
+                return False
+
+    async def _run(self, call: ToolCall) -> Message:
+        """The result of a call; few run at once. Raises TutelageError if this server has no tools, or for a fault."""
+        if self._tools is None:
+            raise TutelageError(f"It calls the tool {call.name!r}, and this server has none: serve it with --tools.")
+        async with self._places:
+            return await self._tools.run(call)
+
+    async def _add(self, stream: ResponseStream, place: int, message: Message) -> None:
+        """Add a complete message to a response."""
+        response, message = stream.responses[place], _storable(message)
+        names = call_names((*response.messages, message))
+        html = partial(render, language=stream.language)
+        shown = await run_in_threadpool(message_html, message, names, html, stream.language)
+        response.messages, response.shown, response.text = (*response.messages, message), (*response.shown, shown), ""
+        stream.tell()
+
+    async def _listen(self, stream: ResponseStream, place: int, options: Mapping[str, object]) -> ReplyPiece:
+        """Append the model's text to the response as it arrives. Returns its last piece."""
         response = stream.responses[place]
+        asked = (*stream.opened.turn.messages, *response.messages)
         model = self._models(stream.opened.live.names[place])
-        async with aclosing(model.pieces(stream.opened.turn.messages, **options)) as pieces:
+        async with aclosing(model.pieces(asked, **options)) as pieces:
             async for piece in pieces:
                 response.text += piece.text
                 stream.tell()
                 if piece.ended:
-                    return piece.ended
+                    return piece
                 if len(response.text) > LONGEST:
-                    return "length"
-        return ""
+                    return ReplyPiece("", "length")
+        return ReplyPiece("")
 
     async def _keep(self, stream: ResponseStream, place: int, finished: bool) -> None:
         response, opened = stream.responses[place], stream.opened
-        text = storable(response.text.strip())
+        keep = partial(keep_answer, self._store, sampling=opened.live.sampling, finished=finished)
+        said = Message("assistant", storable(response.text.strip()))
+        reply = Reply.of((*response.messages, *([said] if said.content or not response.messages else [])))
         for attempt in range(ATTEMPTS):
             try:
-                await run_in_threadpool(
-                    keep_answer, self._store, opened.turn, place, text, sampling=opened.live.sampling, finished=finished
-                )
+                await run_in_threadpool(keep, opened.turn, place, reply)
                 break
             except Unavailable:
                 if attempt == ATTEMPTS - 1:
                     raise
             await asyncio.sleep(WAIT * 2**attempt)
-        response.html = await run_in_threadpool(render, text, stream.language)
+        response.html = await run_in_threadpool(_html, reply, stream.language)
         stream.tell()
 
     async def _give_up(self, stream: ResponseStream, place: int, sentence: str, why: str) -> None:

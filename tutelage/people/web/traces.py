@@ -36,9 +36,10 @@ def messages_data(messages: Messages, html: Html, language: str) -> list[dict[st
 
 
 def steps_data(steps: Sequence[Step], html: Html, language: str) -> list[dict[str, str]]:
-    """The steps of a response, each as raw text and as HTML."""
+    """The steps of a response, each as raw text and as HTML; of a trace also the text that the model wrote in it."""
     return [
-        {"html": step_html(step, html, language), "text": step if isinstance(step, str) else transcript_text(step)}
+        {"html": step_html(step, html, language)}
+        | ({"text": step} if isinstance(step, str) else {"text": transcript_text(step), "own": step[0].content})
         for step in steps
     ]
 

@@ -300,6 +300,7 @@ def send(call: Call) -> Response:
         optional_integer(call.data, "conversation"),
         text(call.data, "text"),
         text(call.data, "key"),
+        tools=call.site.streams.schemas,
     )
     return JSONResponse(
         {

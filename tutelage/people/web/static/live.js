@@ -270,7 +270,7 @@ export class Talk {
 }
 
 /** Show what has come of an answer. */
-function heard(cards, { side, whole, text, html }, tell) {
+function heard(cards, { side, whole, text, message, html }, tell) {
   const card = cards[side];
   if (!card) return;
   if (html !== undefined) {
@@ -285,6 +285,11 @@ function heard(cards, { side, whole, text, html }, tell) {
   } else if (whole !== undefined) {
     card.node = begin(card.place);
     card.node.data = whole;
+  } else if (message !== undefined) {
+    const shown = make("div", "message");
+    shown.innerHTML = message;
+    card.node.before(shown);
+    card.node.data = "";
   } else {
     card.node.appendData(text);
   }
