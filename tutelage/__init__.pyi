@@ -88,6 +88,7 @@ class _Pretrain(TypedDict, total=False):
     profile: bool
     batch_size: int
     max_length: int
+    evaluate_rows: int
     data: Required[str | Path]
     model: str | Path
     dtype: Literal["auto", "float32", "bf16"]
@@ -120,6 +121,7 @@ class _Sft(TypedDict, total=False):
     profile: bool
     batch_size: int
     max_length: int
+    evaluate_rows: int
     study: str | Path
     kinds: Sequence[Literal["human", "llm", "simulated"]]
     study_rows: Sequence[Literal["votes", "live", "corrections"]]
@@ -160,6 +162,7 @@ class _Reward(TypedDict, total=False):
     profile: bool
     batch_size: int
     max_length: int
+    evaluate_rows: int
     study: str | Path
     kinds: Sequence[Literal["human", "llm", "simulated"]]
     study_rows: Sequence[Literal["votes", "live", "corrections"]]
@@ -258,6 +261,7 @@ class _Dpo(TypedDict, total=False):
     profile: bool
     batch_size: int
     max_length: int
+    evaluate_rows: int
     trust: str | Path
     trust_study: str | Path
     trust_anyway: bool
@@ -313,6 +317,7 @@ class _Rejection(TypedDict, total=False):
     profile: bool
     batch_size: int
     max_length: int
+    evaluate_rows: int
     trust: str | Path
     trust_study: str | Path
     trust_anyway: bool

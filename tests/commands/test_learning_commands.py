@@ -263,7 +263,7 @@ def test_a_run_that_crashed_twice_is_the_run_that_did_not(base, tmp_path, monkey
         ({"data": "", "prompts": "p.jsonl", "judge": "http://x", "judge_model": "m"}, "--samples 2 instead of 8"),
         (
             {"data": "", "prompts": "p.jsonl", "judge": "http://x", "judge_model": "m", "samples": 2},
-            "--held-out and --evaluate-every have no effect",
+            "--held-out, --evaluate-every and --evaluate-rows have no effect",
         ),
         ({"data": "", "prompts": "p.jsonl", "reward": ("m:f",), "unpaired": True}, "--unpaired"),
         ({"epochs": 0.0}, "--epochs"),

@@ -12,10 +12,13 @@ from tiny_commands import files, improve_settings, read_jsonl, reward_settings, 
 import tutelage as tt
 from tutelage.commands import runs
 from tutelage.commands.table import find
+from tutelage.data.formats import load_demonstrations
 from tutelage.models import backbone
 from tutelage.models import model_files as saving
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner
+from tutelage.train.supervised.batches import encode_demonstrations
+from tutelage.train.supervised.language import divide, mean_loss
 
 command = find("sft")
 
@@ -130,6 +133,25 @@ def test_a_run_whose_reader_stops_goes_on_from_its_checkpoint(tiny_model, tmp_pa
     tt.sft(sft_settings(base, data, tmp_path / "left", resume=True, **whole))
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "left"))
     assert steps(tmp_path / "whole") == steps(tmp_path / "left")
+
+
+def test_evaluations_read_a_bounded_part_of_the_held_out_rows_and_training_is_the_same(tiny_model, tmp_path, data):
+    """Evaluated rows are evenly spaced over the held-out ones; the others stay held out."""
+    base, held = tiny_model("llama"), {"held_out": 0.4, "epochs": 2.0}
+    for most in (0, 3, 100):
+        tt.sft(sft_settings(base, data, tmp_path / str(most), evaluate_rows=most, **held))
+    assert equal(weights(tmp_path / "0"), weights(tmp_path / "3"))
+    losses = [
+        [row["held_out/loss"] for row in steps(tmp_path / str(most)) if "held_out/loss" in row] for most in (0, 3)
+    ]
+    assert losses[0] != losses[1]
+    assert steps(tmp_path / "0") == steps(tmp_path / "100")
+    policy = Policy(backbone.load_backbone(tt.Model(str(base), device="cpu")))
+    rows = load_demonstrations(data["sft"]).records
+    aside = [rows[i] for i in divide(len(rows), 0.4, 0)[1]]
+    spaced = encode_demonstrations([aside[0], aside[2], aside[5]], policy.tokenizer, 64)[0]
+    assert len(aside) == 8
+    assert losses[1][0] == pytest.approx(mean_loss(policy, spaced, 100), rel=1e-5)
 
 
 @pytest.mark.parametrize("command", ["sft", "reward"])

@@ -21,6 +21,7 @@ from typing import Any
 
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
+from tutelage.base.garbage import without_collection
 from tutelage.base.nouns import counted
 from tutelage.base.version import __version__
 from tutelage.commands import table
@@ -270,12 +271,9 @@ def _import_libraries() -> None:
     and finds no garbage."""
     if LIBRARIES in sys.modules:
         return
-    gc.disable()
-    try:
+    with without_collection():
         importlib.import_module(LIBRARIES)
         gc.freeze()
-    finally:
-        gc.enable()
 
 
 def examples(command: str, subcommand: str = "") -> str:

@@ -51,6 +51,7 @@ SAMPLES = 4
 """Completions of a step to write for inspection."""
 R = TypeVar("R", bound=TrainingResult)
 Loaded = TypeVar("Loaded", bound=LoadedRecords[Any])
+T = TypeVar("T")
 
 
 class TokenLimit(Protocol):
@@ -193,6 +194,16 @@ def remark_batch(batch_size: int, rows: int, what: str = "rows") -> None:
     """Remark on a batch larger than the data, for which every step takes all rows."""
     if rows < batch_size:
         remark(f"--batch-size is {batch_size}, but there are only {rows} {what}: every step takes all of them.")
+
+
+def evaluated(held_out: Sequence[T], most: int) -> Sequence[T]:
+    """The held-out rows that evaluations during training read: all, or `most` evenly spaced ones, of which a remark
+    tells. 0 is no limit."""
+    count = len(held_out)
+    if not 0 < most < count:
+        return held_out
+    remark(f"Each evaluation reads {most:,} of the {count:,} held-out rows (set with --evaluate-rows).")
+    return [held_out[number * count // most] for number in range(most)]
 
 
 def check_weights(rows: Sequence[Preference | Demonstration], source: str) -> None:

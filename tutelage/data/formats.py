@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.garbage import without_collection
 from tutelage.base.nouns import counted
 from tutelage.data.annotation_formats import annotation_formats
 from tutelage.data.annotations import Parts
@@ -96,6 +97,7 @@ class LoadedRecords(Generic[T_co]):
         return "\n".join([head, *(f"  skipped {item}" for item in self.skipped), *(f"  {note}" for note in self.notes)])
 
 
+@without_collection()
 def load_demonstrations(
     source: str | Path, *, answers: Literal["last", "every"] = "last", tolerate: float = TOLERATED
 ) -> LoadedRecords[Demonstration]:
@@ -258,6 +260,7 @@ def load_table(
     return _records(table, recognise(table, what, formats, KINDS), tolerate, accept)
 
 
+@without_collection()
 def _records(
     table: Table, form: RowFormat[T], tolerate: float, accept: Callable[[T], None], *, images: bool = False
 ) -> LoadedRecords[T]:

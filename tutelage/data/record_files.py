@@ -23,6 +23,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
+from tutelage.base.garbage import without_collection
 from tutelage.base.nouns import counted
 from tutelage.data.message_values import answer, holds_messages, prompt_column
 from tutelage.data.preference_formats import explicit, labelled
@@ -165,6 +166,7 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
 }
 
 
+@without_collection()
 def fingerprint(*sources: Iterable[Record | str]) -> str:
     """Number of rows and a hash of their contents, such as "24 rows, 5f0c…": equal for equal records in the same
     order, on every machine."""

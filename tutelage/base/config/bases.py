@@ -89,10 +89,12 @@ class BatchSettings(RunSettings, MemorySettings, ShardSettings):
     """Examples per optimiser step."""
     max_length: int = 1024
     """Maximum tokens of prompt and response together; longer examples are truncated and counted."""
+    evaluate_rows: int = field(default=1000, metadata=LATER)
+    """Held-out rows that an evaluation during training reads, evenly spaced over all of --held-out; 0 for all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, batch_size=1, max_length=2)
+        at_least(self, batch_size=1, max_length=2, evaluate_rows=0)
         self.check_memory()
 
 

@@ -78,11 +78,11 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
             raise TutelageError("--judge is an address and --judge-model the name of the model there: give both.")
         if self.judge and self.samples != 2:
             raise TutelageError(f"A judge compares two completions; set --samples 2 instead of {self.samples}.")
-        usual = (DpoSettings.held_out, DpoSettings.evaluate_every)
-        if self.judge and (self.held_out, self.evaluate_every) != usual:
+        usual = (DpoSettings.held_out, DpoSettings.evaluate_every, DpoSettings.evaluate_rows)
+        if self.judge and (self.held_out, self.evaluate_every, self.evaluate_rows) != usual:
             raise TutelageError(
-                "A judge gives no score to measure on held-out prompts, so --held-out and --evaluate-every have no "
-                "effect with --judge."
+                "A judge gives no score to measure on held-out prompts, so --held-out, --evaluate-every and "
+                "--evaluate-rows have no effect with --judge."
             )
         if self.unpaired:
             raise TutelageError("--unpaired is a form of --data; the policy's own completions always come in pairs.")

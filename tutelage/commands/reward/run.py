@@ -16,6 +16,7 @@ from tutelage.commands.reward.steps import StepData, read_steps, step_training
 from tutelage.commands.runs import (
     announce,
     check_weights,
+    evaluated,
     finish_run,
     open_training,
     remark,
@@ -112,7 +113,7 @@ def _pair_training(
     job = reward_job(
         model,
         train,
-        held_out,
+        evaluated(held_out, settings.evaluate_rows),
         settings,
         settings,
         epochs=settings.epochs,

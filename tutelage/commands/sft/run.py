@@ -17,6 +17,7 @@ from tutelage.commands.runs import (
     announce,
     check_weights,
     conclusion,
+    evaluated,
     open_training,
     remark,
     remark_batch,
@@ -132,7 +133,7 @@ def _training(
     job = language_job(
         policy,
         data.train,
-        data.held_out,
+        evaluated(data.held_out, settings.evaluate_rows),
         settings,
         settings,
         label="sft",

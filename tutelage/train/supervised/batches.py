@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.garbage import without_collection
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import EncodedRow, RowList, collate
@@ -79,6 +80,7 @@ def in_memory_if_few(values: Sequence[T]) -> Sequence[T]:
     return list(values) if len(values) <= MOST_IN_MEMORY else values
 
 
+@without_collection()
 def encode_records(
     records: Sequence[R],
     conversations: Callable[[R], Sequence[Conversation]],
