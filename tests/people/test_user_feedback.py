@@ -140,7 +140,7 @@ def test_all_at_once_or_nothing(store: Store, study: Study) -> None:
     with pytest.raises(UnknownCompletion):
         say(store, study, "c", good=True, preferred="unknown")
     assert list_questions(store, study.id) == ()
-    with pytest.raises(TutelageError, match="says nothing"):
+    with pytest.raises(TutelageError, match="empty"):
         UserFeedback("c")
     with pytest.raises(TutelageError, match="itself"):
         UserFeedback("c", preferred="c")

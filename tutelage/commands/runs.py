@@ -202,7 +202,7 @@ def evaluated(held_out: Sequence[T], most: int) -> Sequence[T]:
     count = len(held_out)
     if not 0 < most < count:
         return held_out
-    remark(f"Each evaluation reads {most:,} of the {count:,} held-out rows (set with --evaluate-rows).")
+    remark(f"Each evaluation reads {most:,} of {counted(count, 'held-out row')} (set with --evaluate-rows).")
     return [held_out[number * count // most] for number in range(most)]
 
 
