@@ -1,11 +1,12 @@
 """Measured growth as curves: the cost at each value of an axis, beside the work that is needed there."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 from bench.exponents import Exponents, exponents
 from bench.jobs.growth import AXES
@@ -27,14 +28,40 @@ LABELS = {
     "votes": "votes on an item",
     "raters": "raters at once",
 }
-EXPECTED: dict[str, dict[str, float]] = {
-    "items": {SERVED: 0.0, ACCEPTED: 0.0, SURVEYED: 1.0},
-    "votes": {SERVED: 0.0, ACCEPTED: 0.0, SURVEYED: 0.0},
-    "raters": {SERVED: 0.0, ACCEPTED: 0.0},
-    "turns": {KEPT: 1.0, AGAIN: 1.0},
+Work: TypeAlias = Callable[[float], float]
+
+
+def constant(value: float) -> float:
+    """Work that does not depend on the value."""
+    return 1.0
+
+
+def linear(value: float) -> float:
+    """Work that is proportional to the value."""
+    return value
+
+
+FLOP, BYTES, TOKENS = 13.7e6, 12_288, 54
+"""Operations of a token of 6.8M, bytes of its keys and values, and tokens of a turn of its episodes."""
+BALANCE = 4.0
+"""Operations of a core in the time in which it reads a byte from memory."""
+
+
+def of_turns(turns: float) -> float:
+    """Time of the tokens of an episode, in that of a token without a past: one of turn t reads the keys and values of
+    the t turns before it. So it is linear with few turns, and quadratic with more than some ten."""
+    past = BALANCE * BYTES * TOKENS / FLOP
+    return turns + past * turns * (turns - 1) / 2
+
+
+EXPECTED: dict[str, dict[str, Work]] = {
+    "items": {SERVED: constant, ACCEPTED: constant, SURVEYED: linear},
+    "votes": {SERVED: constant, ACCEPTED: constant, SURVEYED: constant},
+    "raters": {SERVED: constant, ACCEPTED: constant},
+    "turns": {KEPT: of_turns, AGAIN: of_turns},
 }
-"""The exponent of the work of each measure: a question and a vote concern one item whatever the study, and a survey
-reads each item once, with sums of its votes. Episodes have as many new tokens as turns."""
+"""The work of each measure: a question and a vote concern one item whatever the study, and a survey reads each item
+once, with sums of its votes. Episodes have as many new tokens as turns, each of which reads its past."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +135,9 @@ def _of_points(file: Path) -> Iterator[Curve]:
     told = json.loads(file.read_text())["axes"] if file.is_file() else {}
     for axis, points in told.items():
         values = tuple(point["value"] for point in points)
-        for what, power in EXPECTED[axis].items():
+        for what, work in EXPECTED[axis].items():
             seconds = tuple(point["seconds"][what] for point in points)
-            yield Curve(axis, LABELS[axis], what, values, seconds, tuple(value**power for value in values))
+            yield Curve(axis, LABELS[axis], what, values, seconds, tuple(map(work, values)))
 
 
 def _of_ranks(file: Path) -> Iterator[Curve]:

@@ -1,10 +1,11 @@
 """How a rollout of episodes grows with their turns, and what it loses to tools that sleep:
 `python -m bench.episodes_growth [sleep]`.
 
-Random weights of 6.8M play episodes of about 24 sampled and 10 read tokens a turn: with contexts that are kept between
+Random weights of 6.8M play episodes of about 24 sampled and 30 read tokens a turn: with contexts that are kept between
 turns, and turn by turn, where each turn reads its whole context again. Writes results/MACHINE/episodes_growth.json, its
-drawings, and the table of all results. With `sleep`: 64 episodes of four turns, with tools that take up to two seconds,
-against the time of the same tokens without a tool and the longest chain of sleeps; prints the ratios.
+drawings, and the table of all results: seconds of the processor, with one thread. With `sleep`: 64 episodes of four
+turns, with tools that take up to two seconds, against the time of the same tokens without a tool and the longest chain
+of sleeps; prints the ratios.
 """
 
 import argparse
@@ -13,8 +14,9 @@ import json
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,12 @@ def policy() -> Any:
 
 
 def rollout_seconds(
-    turns: int, samples: int = SAMPLES, *, longest: float = 0.0, deterministic: bool
+    turns: int,
+    samples: int = SAMPLES,
+    *,
+    longest: float = 0.0,
+    deterministic: bool,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float]:
     """Seconds of a rollout of episodes, and those of its longest chain of sleeps, each of up to `longest` seconds."""
     from tutelage.base import config
@@ -78,23 +85,28 @@ def rollout_seconds(
     environment = Environment(play, turns=turns, deterministic=deterministic)
     player = Player(LocalGenerator(policy()), environment, {p.id: p for p in prompts}, policy())
     encoded = prompt_tokens(encode_prompts(prompts, policy().tokenizer))
-    started = time.perf_counter()
+    started = clock()
     player.generate(encoded, samples, config.Sampling(temperature=1.0, max_new_tokens=TOKENS), seed=1)
-    return time.perf_counter() - started, max(chains)
+    return clock() - started, max(chains)
 
 
 def turns_point(turns: int) -> dict[str, float]:
     """Seconds of each measure for episodes of so many turns."""
     rollout_seconds(2, 1, deterministic=False)
     schedules = {KEPT: False, AGAIN: True}
-    return {name: rollout_seconds(turns, deterministic=how)[0] for name, how in schedules.items()}
+    seconds = partial(rollout_seconds, turns, clock=time.process_time)
+    return {name: seconds(deterministic=how)[0] for name, how in schedules.items()}
 
 
 def main() -> None:
     """Measure the growth, or the loss to tools that sleep."""
+    import torch
+
     parser = argparse.ArgumentParser(prog="python -m bench.episodes_growth", description=__doc__)
     parser.add_argument("what", nargs="?", choices=["sleep"])
-    if parser.parse_args().what is None:
+    what = parser.parse_args().what
+    torch.set_num_threads(1)
+    if what is None:
         write_points(EPISODES, VALUES, {"turns": turns_point})
         return
     rollout_seconds(2, 1, deterministic=False)

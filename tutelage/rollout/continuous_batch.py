@@ -34,13 +34,13 @@ class KeptContext:
 
     line: int | None
     prompt: int
-    tokens: tuple[int, ...] = ()
+    tokens: list[int] = field(default_factory=list)
     before: int = 0
 
     def precedes(self, request: TurnRequest) -> bool:
         """Whether a request goes on with this context."""
         count = len(self.tokens)
-        same = self.prompt == request.prompt and self.tokens == request.tokens[:count]
+        same = self.prompt == request.prompt and self.tokens == list(request.tokens[:count])
         return same and count < len(request.tokens)
 
 
@@ -121,9 +121,9 @@ class ContinuousBatch:
         logits = self.lines.extend({turn.line: turn.pieces[0] for turn in self._turns})
         for turn in self._turns:
             kept = self._kept[turn.episode]
-            kept.tokens += tuple(turn.pieces.popleft())
+            kept.tokens += turn.pieces.popleft()
             if len(kept.tokens) == kept.prompt:
-                self._prompts.add(kept.tokens)
+                self._prompts.add(tuple(kept.tokens))
             else:
                 self._new += max(0, len(kept.tokens) - max(kept.before, known[turn.episode]))
         drawn = [place for place, turn in enumerate(self._turns) if not turn.pieces]

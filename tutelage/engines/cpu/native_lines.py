@@ -85,7 +85,7 @@ class PieceAttention:
     ) -> tuple[Float[Tensor, "1 N H w"], Float[Tensor, "N H"]]:  # fmt: skip
         """See `forward_pass.Attention`."""
         query, key, value = (x.to(self.caches[0].dtype).squeeze(0).transpose(0, 1) for x in (query, key, value))
-        before = zip(*(cache.tokens(layer) for cache in self.caches), strict=True)
+        before = zip(*(part for cache in self.caches for part in cache.tokens(layer)), strict=True)
         keys, values = (torch.cat([x, *parts]) for x, parts in zip((key, value), before, strict=True))
         start = 0
         for cache, end in zip(self.caches, self.ends, strict=True):

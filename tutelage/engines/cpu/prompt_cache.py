@@ -170,13 +170,14 @@ class PromptCache:
             own.layers[layer] = LayerEntry((keys, values), answer, entry.widths)
         return own
 
-    def tokens(self, layer: nn.Module) -> tuple[Float[Tensor, "S K w"], Float[Tensor, "S K v"]]:
-        """Keys and values of the prompt and of the completion so far, in a cache of one completion."""
+    def tokens(self, layer: nn.Module) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Keys and values of the prompt, and those of the completion so far, in a cache of one completion: each Float[S
+        K w]."""
         entry = self.layers[layer]
         before = self.layout.unpack(*entry.prompt, int(self.lengths[0]), entry.widths[0])
         after = self.layout.unpack(*entry.answer, self.written, entry.widths[0])
-        key, value = (torch.cat([x[0], y[0, :, 0]], 1).transpose(0, 1) for x, y in zip(before, after, strict=True))
-        return key, value
+        prompt, own = (before[0][0], before[1][0]), (after[0][0, :, 0], after[1][0, :, 0])
+        return (prompt[0].transpose(0, 1), prompt[1].transpose(0, 1)), (own[0].transpose(0, 1), own[1].transpose(0, 1))
 
     def put(self, layer: nn.Module, key: Float[Tensor, "T K w"], value: Float[Tensor, "T K v"]) -> None:
         """Store the next T tokens of the completion, in a cache of one completion with room for them (`reserve`)."""
@@ -348,10 +349,11 @@ class BlockLayout(TokenLayout):
 
     def unpack(self, keys: Rows, values: Rows, tokens: int, width: int) -> tuple[Rows, Rows]:
         """See `TokenLayout.unpack`."""
-        of_keys, of_values = self._blocks(keys, values)
+        rows = -(-tokens // BLOCK)
+        of_keys, of_values = self._blocks(keys[..., :rows, :], values[..., :rows, :])
         key = of_keys.transpose(-3, -2).flatten(-4, -3).flatten(-2)
         value = of_values.transpose(-2, -1).flatten(-4, -2)
-        return key[..., :tokens, :width].contiguous(), value[..., :tokens, :width].contiguous()
+        return key[..., :tokens, :width], value[..., :tokens, :width]
 
     def _blocks(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Rows as blocks: keys [..., R, w / together, 16, together], values [..., R, 16 / together, w, together]."""
