@@ -133,10 +133,13 @@ class BlockingEpisode:
         return getattr(self._episode, name)
 
 
-async def play_with_tools(row: Row, episode: Episode) -> float:
-    """An episode with nothing but tools, which ends with the first turn without a call. Its own reward is 0."""
+async def play_with_tools(row: Row, episode: Episode, is_over: Callable[[], bool] = lambda: False) -> float:
+    """An episode with nothing but tools, which ends with the first turn without a call, or as soon as it `is_over`. Its
+    own reward is 0."""
     answer = await episode.chat()
-    while answer.calls or episode.problem:
+    while (answer.calls or episode.problem) and not is_over():
         results = [await episode.run(call) for call in answer.calls]
-        answer = await episode.chat(*(results or [Message("user", f"The call cannot be read: {episode.problem}.")]))
+        if not is_over():
+            said = results or [Message("user", f"The call cannot be read: {episode.problem}.")]
+            answer = await episode.chat(*said)
     return 0.0

@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from tutelage.base.concurrency import awaited
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message
-from tutelage.rollout.episodes import Episode, Row
+from tutelage.rollout.episodes import Episode, Row, play_with_tools
 from tutelage.tools.tool import Fault, Tool, Toolbox
 
 TOOL_ACTIONS = ("Action", "CallToolAction", "ListToolsAction")
@@ -69,19 +69,14 @@ class OpenEnvEnvironment:
                 *before, last = episode.messages
                 if first:
                     episode.messages = (*before, replace(last, content=f"{last.content}\n\n{first}"))
-                await (self._call(session, episode) if self.has_tools else self._act(session, episode))
+                if self.has_tools:
+                    own = {tool.name: partial(session.call, tool.name) for tool in self.tools.tools}
+                    episode.tools = self.tools.using(own)
+                    return await play_with_tools(row, episode, lambda: session.done)
+                await self._act(session, episode)
         except OSError as error:
             raise ServerError(f"{self.name}: {error}") from error
         return 0.0
-
-    async def _call(self, session: "_Session", episode: Episode) -> None:
-        episode.tools = self.tools.using({tool.name: partial(session.call, tool.name) for tool in self.tools.tools})
-        answer = await episode.chat()
-        while (answer.calls or episode.problem) and not session.done:
-            results = [await episode.run(call) for call in answer.calls]
-            if not session.done:
-                said = results or [Message("user", f"The call cannot be read: {episode.problem}.")]
-                answer = await episode.chat(*said)
 
     async def _act(self, session: "_Session", episode: Episode) -> None:
         answer = await episode.chat()
