@@ -13,6 +13,9 @@ from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.chat_stream import ChatStream, ReplyPiece
 from tutelage.data.records import Message, ToolCall, user
 from tutelage.data.transport import HttpRefusal, Unanswered
+from tutelage.rollout.serving.protocol.bodies import ChatFields
+from tutelage.rollout.serving.protocol.request_fields import read_fields
+from tutelage.rollout.serving.protocol.requests import read_conversation
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
@@ -93,14 +96,16 @@ def test_calls_come_in_parts_and_unreadable_ones_are_text() -> None:
 
 
 def test_a_conversation_with_tools_goes_out_as_endpoints_take_it() -> None:
-    schema = json.dumps({"type": "function", "function": {"name": "add"}})
+    schema = json.dumps({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}})
     messages = (
         Message("user", "1 + 1?", tools=(schema,)),
         Message("assistant", "", calls=(ToolCall("add", '{"a": 1}', "x"),)),
         Message("tool", "2", name="add", call_id="x"),
     )
     function = {"name": "add", "arguments": '{"a": 1}'}
-    assert Endpoint("http://host/v1", "m").request_with_tools(messages, stream=True) == {
+    body = Endpoint("http://host/v1", "m").request_with_tools(messages, stream=True)
+    assert read_conversation(read_fields(ChatFields, body)) == messages, "tutelage serve reads what was said"
+    assert body == {
         "model": "m",
         "stream": True,
         "tools": [json.loads(schema)],

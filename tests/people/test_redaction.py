@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tutelage.data.records import Message, ToolCall
 from tutelage.people import (
     Answer,
     Correction,
@@ -28,10 +29,12 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.export import export_study
+from tutelage.people.live_conversation import keep_answer, next_step, say
 from tutelage.people.redaction import find_places
 from tutelage.people.restoration import import_export
 from tutelage.people.selection import Selection
 from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.turns import Reply
 
 from .test_live_conversation import answered
 from .worlds import SECRET, asked, records
@@ -130,3 +133,27 @@ def test_texts_that_the_study_was_made_with_are_left_alone(lite: Store, folder: 
     manifest = export_study(lite, made.id, folder / "out", redact=True).manifest
     assert manifest["personal_data"] == {"found": {}, "redacted": True}
     assert MAIL in (folder / "out" / "preferences.jsonl").read_text(encoding="utf-8")
+
+
+def test_traces_of_conversations_are_redacted_message_by_message(lite: Store, tmp_path: Path) -> None:
+    study = create_study(lite, "tools", plan=Plan(1, "finish_first", 0, 0), secret=SECRET)
+    set_live_models(lite, study.id, LiveModels("old", "new"))
+    rater = add_rater(lite, study.id, "Ada Lovelace").id
+    turn = say(lite, rater, None, "Write to me", "k", tools=('{"function": {"name": "send"}}',))
+    call = ToolCall("send", json.dumps({"to": [MAIL], "n": 49301234567}), "c")
+    trace = Message("assistant", "", calls=(call,)), Message("tool", f"sent to {MAIL}", call_id="c")
+    keep_answer(lite, turn, 0, Reply.of((*trace, Message("assistant", f"I wrote to {MAIL}."))), sampling={})
+    keep_answer(lite, turn, 1, "No.", sampling={})
+    question = next_step(lite, rater)
+    place = 0 if question.steps[0] else 1  # type: ignore[union-attr]
+    submit(lite, question.id, Answer(("left", "right")[place], 1))  # type: ignore[union-attr]
+    found = find_places(lite, study.id, list_votes(lite, study.id), list_questions(lite, study.id))
+    assert found.counts == {"email": 3}
+    export_study(lite, study.id, tmp_path / "out", redact=True)
+    for name in ("preferences.jsonl", "demonstrations.jsonl"):
+        text = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert MAIL not in text
+        assert "[email]" in text
+    first, _ = (json.loads(line) for line in text.splitlines())
+    (sent,) = first["messages"][-1]["tool_calls"] if "messages" in first else first["completion"][-1]["tool_calls"]
+    assert json.loads(json.dumps(sent["function"]["arguments"])) == {"to": ["[email]"], "n": 49301234567}

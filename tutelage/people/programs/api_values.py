@@ -248,9 +248,9 @@ class VoteQuery:
 class PreferenceLine:
     """A preference as a line of preferences.jsonl of an export: TRL's columns and its origin."""
 
-    prompt: str | tuple[Mapping[str, str], ...]
-    chosen: str | tuple[Mapping[str, str], ...]
-    rejected: str | tuple[Mapping[str, str], ...]
+    prompt: str | tuple[Mapping[str, Any], ...]
+    chosen: str | tuple[Mapping[str, Any], ...]
+    rejected: str | tuple[Mapping[str, Any], ...]
     p_chosen: float
     weight: float
     margin: float
@@ -265,6 +265,8 @@ class PreferenceLine:
     split: str
     round: int
     study: str
+    tools: tuple[Any, ...] = ()
+    """The schemas of the tools that the conversation offers."""
 
 
 @dataclass(frozen=True)
@@ -272,9 +274,9 @@ class CorrectionLine:
     """A better response that a rater wrote, over the one that it corrects, as a line of corrections.jsonl of an
     export."""
 
-    prompt: str | tuple[Mapping[str, str], ...]
-    chosen: str | tuple[Mapping[str, str], ...]
-    rejected: str | tuple[Mapping[str, str], ...]
+    prompt: str | tuple[Mapping[str, Any], ...]
+    chosen: str | tuple[Mapping[str, Any], ...]
+    rejected: str | tuple[Mapping[str, Any], ...]
     p_chosen: float
     weight: float
     margin: float
@@ -287,6 +289,8 @@ class CorrectionLine:
     split: str
     round: int
     study: str
+    tools: tuple[Any, ...] = ()
+    """The schemas of the tools that the conversation offers."""
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "wall_ms": "total time on the question",
         "changes": "changes of the choice before submission",
         "client": "browser type",
-        "correction": "the rater's better response, as JSON",
+        "correction": "the rater's better response, or of a step of a trace, as JSON",
         "spans": "marked words, as JSON",
     },
     "notice": {
