@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 ROW = json.load(sys.stdin)
@@ -92,5 +93,8 @@ elif DOES == "count":
     with open(ROW["file"], "a") as file:
         file.write("+")
         file.flush()
+        late = time.monotonic() + 20
+        while Path(ROW["file"]).read_text().count("+") % 2 and time.monotonic() < late:  # wait for the other of a pair
+            time.sleep(0.01)
         said(messages)
         file.write("-")
