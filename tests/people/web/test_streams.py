@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from scripted_chat import Scripted, echoing, finished, saying
+from served import serving
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Messages, ToolCall
@@ -28,6 +29,7 @@ from tutelage.people import (
     list_votes,
     start_session,
 )
+from tutelage.people.chat_models import only_endpoints
 from tutelage.people.live_conversation import next_step, say
 from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.store.turns import Turn
@@ -35,6 +37,7 @@ from tutelage.people.web import create_app, streams
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name
 from tutelage.people.web.streams import ResponseStream, ResponseStreams, _Response
+from tutelage.tools.builtin import load_tools
 
 from .conftest import URL
 
@@ -349,6 +352,26 @@ def test_a_fault_of_a_tool_and_a_server_without_any_are_told_to_the_owner(lite: 
     assert len(models.models["one"].asked) == streams.ATTEMPTS
     (notice,) = list_notices(lite, turn.study_id)
     assert ("--tools" if tools is None else "away") in str(notice)
+
+
+def test_an_endpoint_calls_the_calculator(lite: Store) -> None:
+    def answer(body: dict[str, Any], number: int) -> str:
+        function = {"name": "calculator", "arguments": '{"expression": "6*7"}'}
+        delta: dict[str, Any] = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": function}]}
+        if body["messages"][-1]["role"] == "tool":
+            delta = {"content": f"It is {body['messages'][-1]['content']}."}
+        return f"data: {json.dumps({'choices': [{'delta': delta, 'finish_reason': 'stop'}]})}\n\n"
+
+    tools = load_tools(["calculator"])
+    study = create_study(lite, "talks", plan=ALONE, secret="5a" * 32)
+    with serving(answer) as served:
+        set_live_models(lite, study.id, LiveModels(f"{served.url}#one", f"{served.url}#two"))
+        turn = say(lite, add_rater(lite, study.id, "anna").id, None, "6*7?", "key", tools=tools.schemas)
+        assert finished(everything(ResponseStreams(lite, only_endpoints, tools), turn))[-1] == {"ready": True}
+    assert [[each["function"]["name"] for each in body["tools"]] for body in served.asked] == [["calculator"]] * 4
+    (question,) = list_questions(lite, study.id)
+    assert all(completion.text.endswith("It is 42.") for completion in question.completions)
+    assert tools.calls["calls/calculator"] == 2
 
 
 class Page:
