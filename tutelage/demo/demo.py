@@ -100,11 +100,11 @@ def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
         console.print(
             f"Paid by {name}: {solved['mean']:.2f} of held-out questions solved ({low:.2f} to {high:.2f}, over seeds)."
         )
-    asked = config.load(EvaluateSettings, out / "evaluate" / "config.json")
-    _show_answers(console, out, asked.names)
+    evaluation = config.load(EvaluateSettings, out / "evaluate" / "config.json")
+    _show_answers(console, out, evaluation.names)
     console.print(f"[bold]Took[/] {summary['seconds']['total']:.0f} s and {summary['peak_rss_mb']:.0f} MB.\n")
     console.print("[bold]What to do next[/]")
-    for what, command in _next_steps(out, asked, report).items():
+    for what, command in _next_steps(out, evaluation, report).items():
         console.print(f"  {what.ljust(20)}  {command}", soft_wrap=True)
 
 

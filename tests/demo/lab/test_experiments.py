@@ -14,23 +14,27 @@ from tiers import long_except
 
 from tutelage.base.errors import TutelageError
 from tutelage.demo.lab import recipes
-from tutelage.demo.lab.climbing import Climb
+from tutelage.demo.lab.policy_training import LabPlan
 from tutelage.demo.lab.start import Start, find
 from tutelage.demo.laboratory import SUBCOMMANDS
 
 SHORT = {"steps": 3, "answers": 8, "tested": 8, "every": 1}
 OWN = "tutelage.algorithms.grpo:GRPO"
 CHANGES: dict[str, dict[str, Any]] = {
-    "kl": {"coefs": (1.0,), "plan": Climb(**SHORT)},
-    "estimators": {"shares": (1.0, 2.0), "answers": 64, "batches": 4, "plan": Climb(recipe="rloo", **SHORT)},
+    "kl": {"coefs": (1.0,), "plan": LabPlan(**SHORT)},
+    "estimators": {"shares": (1.0, 2.0), "answers": 64, "batches": 4, "plan": LabPlan(recipe="rloo", **SHORT)},
     "advantages": {"prompts": 3, "batches": 2, "cells": 2, "pool": 16, "epochs": 1},
-    "recipes": {"seeds": 2, "names": ("reinforce", OWN), "plan": Climb(**SHORT | {"steps": 9, "lr": 3e-3}, tokens=400)},
+    "recipes": {
+        "seeds": 2, "names": ("reinforce", OWN), "plan": LabPlan(**SHORT | {"steps": 9, "lr": 3e-3}, tokens=400)
+    },
     "overoptimisation": {
         "answers": 3, "ensemble": 2,
         "pairs": (16, 40), "epochs": (1.0, 1.0), "remedied": 16, "prompts": 3, "samples": 8, "test_pairs": 12,
-        "coefs": (1.0,), "plan": Climb(set=("penalty=none",), **SHORT),
+        "coefs": (1.0,), "plan": LabPlan(set=("penalty=none",), **SHORT),
     },
-    "rubrics": {"seeds": 2, "ensemble": 2, "answers": 40, "plan": Climb(recipe="grpo", set=("penalty=none",), **SHORT)},
+    "rubrics": {
+        "seeds": 2, "ensemble": 2, "answers": 40, "plan": LabPlan(recipe="grpo", set=("penalty=none",), **SHORT)
+    },
     "credit": {"games": 4, "group": 2},
 }  # fmt: skip
 

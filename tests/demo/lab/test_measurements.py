@@ -8,8 +8,8 @@ import torch
 
 from tutelage.core.batch import Rows
 from tutelage.data.records import Prompt, user
-from tutelage.demo.lab.climbing import CountedReward, StandardisedReward
 from tutelage.demo.lab.measurements import Sketch, averages, bias, cosine, inner, jackknife, mean, noise, products
+from tutelage.demo.lab.policy_training import CountedReward, StandardisedReward
 from tutelage.demo.lab.recipes import pooled
 from tutelage.rewards.composite import Ensemble
 from tutelage.rewards.reward import Completions

@@ -179,9 +179,9 @@ def _fit(critic: ScalarModel, pool: ScoredRollout, size: AdvantagesSize, seed: i
     with progress("critic", steps, show=("loss",), quiet=quiet) as advance:
         for step in range(steps):
             index = torch.tensor(order(step))
-            part, wanted = pool.rows(index), target[index]
+            part, goal = pool.rows(index), target[index]
             weight = token_weights(part.mask, "token_mean")
-            loss = (weight * (critic.values(part) - wanted) ** 2).sum()
+            loss = (weight * (critic.values(part) - goal) ** 2).sum()
             critic.backward(loss)
             learner.update()
             learner.step += 1
@@ -215,14 +215,14 @@ def estimates(
 
     def psi(piece: Advantage | StatefulAdvantage, value: Tensor | None, name: str) -> Tensor:
         state = states.get(name, init(piece))
-        (found, _), _ = apply(piece, reward, mask, value, scored.group, context, state=state)
-        return found
+        (values_of, _), _ = apply(piece, reward, mask, value, scored.group, context, state=state)
+        return values_of
 
-    found = {name: psi(piece, None, name) for name, piece in CRITIC_FREE.items()}
+    values_of = {name: psi(piece, None, name) for name, piece in CRITIC_FREE.items()}
     for critic, value in values.items():
         for name, piece in WITH_CRITIC.items():
-            found[f"{name}/{critic}"] = psi(piece, value, name)
-    return found
+            values_of[f"{name}/{critic}"] = psi(piece, value, name)
+    return values_of
 
 
 def _gradients(setting: ExperimentSetting[AdvantagesSize], part: int, folder: Path) -> Mapping[str, Any]:
@@ -234,7 +234,7 @@ def _gradients(setting: ExperimentSetting[AdvantagesSize], part: int, folder: Pa
     earlier = float(json.loads((fitted / "summary.json").read_text())["return/mean"])
     order = Order(setting.start.questions("train", policy), size.prompts, seed + 1)
     sketch = Sketch(policy.parameters())
-    found: dict[str, list[Tensor]] = {}
+    gradients: dict[str, list[Tensor]] = {}
     with progress("gradients", size.batches, quiet=setting.quiet) as advance:
         for done, batch in enumerate(range(part * size.batches, (part + 1) * size.batches), 1):
             scored, greedy = sampler.rollout(order(batch), seed + 10 + batch), sampler.greedy(order(batch))
@@ -242,9 +242,9 @@ def _gradients(setting: ExperimentSetting[AdvantagesSize], part: int, folder: Pa
             values = {name: _values(critic, scored) for name, critic in critics.items()}
             psis = estimates(scored, values, context, earlier)
             for name, row in _sketched(sampler, scored, psis, sketch).items():
-                found.setdefault(name, []).append(row)
+                gradients.setdefault(name, []).append(row)
             advance(done, {})
-    save_sketches(folder, found)
+    save_sketches(folder, gradients)
     return {"batches": size.batches, "answers": size.prompts * GROUP}
 
 

@@ -164,21 +164,21 @@ def _trust(measured: Sequence[PsiResult], critic: str) -> str:
     gae = [one for one in measured if one.critic == critic and one.name.startswith("GAE")]
     wrong = [one for one in gae if one.bias.value > Z95 * one.bias.error]
     low = min(gae, key=lambda one: one.noise.value)
-    said = (
+    sentence = (
         f"With the {critic} critic GAE at λ = {low.name.removeprefix('GAE ')} is the quietest: "
         f"{percent(low.noise.value, 1)} of REINFORCE's noise, at a bias of {percent(share(low.bias).value)} of the "
         "signal's length"
     )
     if not wrong:
-        return f"{said}; no λ has a bias that can be told from 0 here."
-    return f"{said}; its bias can be told from 0 from λ = {wrong[0].name.removeprefix('GAE ')} downwards."
+        return f"{sentence}; no λ has a bias that can be told from 0 here."
+    return f"{sentence}; its bias can be told from 0 from λ = {wrong[0].name.removeprefix('GAE ')} downwards."
 
 
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
 def _free(measured: Sequence[PsiResult]) -> LabFigure:
-    shown = [one for one in measured if not one.critic or one.name == "value"]
+    plotted = [one for one in measured if not one.critic or one.name == "value"]
     dots = [
         (
             one.name + (f", {one.critic}" if one.critic else ""),
@@ -186,7 +186,7 @@ def _free(measured: Sequence[PsiResult]) -> LabFigure:
             percent(one.noise.value, 0),
             COLOURS[one.critic],
         )
-        for one in shown
+        for one in plotted
     ]
     caption = (
         "The trace of the covariance of a batch's gradient, in units of REINFORCE's. All of these have the same mean "

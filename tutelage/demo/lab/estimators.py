@@ -22,9 +22,9 @@ from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.data.record_files import write_jsonl
 from tutelage.demo.lab import estimators_page
-from tutelage.demo.lab.climbing import Climb, training_cell
 from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
 from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
+from tutelage.demo.lab.policy_training import LabPlan, training_cell
 from tutelage.demo.lab.start import between, gold_reward
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -48,7 +48,7 @@ class EstimatorsSize:
     batches: int = 16
     """Batches of gradients, each of 64 completions, at the demonstration's policy."""
     coef: float = 0.2
-    plan: Climb = Climb(recipe="rloo", steps=40)  # noqa: RUF009 - frozen
+    plan: LabPlan = LabPlan(recipe="rloo", steps=40)  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True)
@@ -63,21 +63,21 @@ class Measuring:
 def cells(setting: ExperimentSetting[EstimatorsSize]) -> list[Cell]:
     """Numbers at several distances, gradients at one, and a run for every estimator in every place."""
     size, seed = setting.size, setting.seed
-    made = []
+    parts = []
     for share in size.shares:
         plan = Measuring(share, size.answers, seed)
-        made.append(Cell(f"at-{share:g}", f"estimates at {share:g}", (plan,), partial(_numbers, setting, plan)))
+        parts.append(Cell(f"at-{share:g}", f"estimates at {share:g}", (plan,), partial(_numbers, setting, plan)))
     steep = Measuring(1.0, size.batches, seed)
-    made.append(Cell("gradients", "gradients", (steep,), partial(_gradients, setting, steep)))
+    parts.append(Cell("gradients", "gradients", (steep,), partial(_gradients, setting, steep)))
     plan_of = replace(size.plan, seed=seed)
     for where, kinds in (("reward", KINDS), ("loss", (*KINDS, EXACT))):
         for kind in kinds:
             changes = (f"penalty.kind={kind}", f"penalty.where={where}", f"penalty.coef={size.coef:g}")
-            made.append(_training(setting, f"{kind}-{where}", replace(plan_of, set=changes)))
-    return [*made, _training(setting, "none", replace(plan_of, set=("penalty=none",)))]
+            parts.append(_training(setting, f"{kind}-{where}", replace(plan_of, set=changes)))
+    return [*parts, _training(setting, "none", replace(plan_of, set=("penalty=none",)))]
 
 
-def _training(setting: ExperimentSetting[EstimatorsSize], name: str, plan: Climb) -> Cell:
+def _training(setting: ExperimentSetting[EstimatorsSize], name: str, plan: LabPlan) -> Cell:
     return training_cell(setting, name, name.replace("-", " in the "), plan)
 
 
@@ -166,7 +166,7 @@ def _gradients(setting: ExperimentSetting[EstimatorsSize], plan: Measuring, fold
     """Sketch the gradient of the penalty by every estimator in every place."""
     policy, temperature = between(setting.start, plan.share), setting.start.sampling.temperature
     sketch, order = (Sketch(policy.parameters()), Order(setting.start.questions("train", policy), 64, plan.seed))
-    found: dict[str, list[Tensor]] = {name: [] for name in TERMS}
+    gradients: dict[str, list[Tensor]] = {name: [] for name in TERMS}
     with progress("gradients", plan.answers, quiet=setting.quiet) as advance:
         for batch in range(plan.answers):
             scored = _rollout(setting, policy, order(batch), 1, plan.seed + batch)
@@ -174,9 +174,9 @@ def _gradients(setting: ExperimentSetting[EstimatorsSize], plan: Measuring, fold
             now = policy.scores(scored, temperature=temperature, divergence=1.0)
             for name, term in TERMS.items():
                 value = torch.where(scored.mask, weight * term(scored, now), 0.0).sum()
-                found[name].append(sketch.gradient(value))
+                gradients[name].append(sketch.gradient(value))
             advance(batch + 1, {})
-    save_sketches(folder, found)
+    save_sketches(folder, gradients)
     return {"batches": plan.answers}
 
 

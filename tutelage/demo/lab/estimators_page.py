@@ -7,7 +7,6 @@ from statistics import stdev
 
 from tutelage.base.nouns import counted
 from tutelage.base.number_text import number, percent
-from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable, measured_series
 from tutelage.demo.lab.measurements import (
     Z95,
@@ -21,6 +20,7 @@ from tutelage.demo.lab.measurements import (
     noise,
     products,
 )
+from tutelage.demo.lab.policy_training import LabPlan
 from tutelage.report.figures import Axis, Rule, Series
 from tutelage.report.figures.plots import averaged
 
@@ -61,16 +61,16 @@ def kl_estimates(cell: CellResult) -> list[KLEstimate]:
     completions."""
     exact = cell.column("exact")
     whole = sum(exact) / len(exact)
-    found = []
+    estimates = []
     for kind in KINDS:
         values = cell.column(kind)
         apart = mean([value - true for value, true in zip(values, exact, strict=True)])
-        found.append(
+        estimates.append(
             KLEstimate(
                 kind, whole, Measurement(1 + apart.value / whole, apart.error / abs(whole)), stdev(values) / abs(whole)
             )
         )
-    return found
+    return estimates
 
 
 def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
@@ -92,7 +92,7 @@ def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
     ]
 
 
-def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> LabPage:
+def page(done: Sequence[CellResult], coef: float, plan: LabPlan, command: str) -> LabPage:
     """Page of the experiment on estimators."""
     measured = [kl_estimates(cell) for cell in done if cell.name.startswith("at-")]
     (steep,) = [cell for cell in done if cell.name == "gradients"]
@@ -118,7 +118,7 @@ def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> 
     )
 
 
-def _method(coef: float, plan: Climb, answers: int) -> tuple[str, ...]:
+def _method(coef: float, plan: LabPlan, answers: int) -> tuple[str, ...]:
     numbers = (
         f"Numbers: {counted(answers, 'answer')} each of policies on the line from the SFT model to the "
         "demonstration's policy and beyond, against the exact KL of every state they visit. Gradients: with respect "
@@ -187,12 +187,12 @@ def _as_penalties(runs: Sequence[CellResult]) -> list[str]:
         f"{by_name[name].title} {number(kl, 2)}" for name, kl in sorted(held.items(), key=lambda pair: pair[1])
     )
     loose = [by_name[name].title for name, kl in held.items() if kl > 0.8 * free]
-    said = [
+    sentences = [
         f"In training without a penalty the policy went {number(free)} nats; with one coefficient for all: {estimates}."
     ]
     if loose:
-        said.append(f"As good as no penalty (above 80% of the free distance): {', '.join(loose)}.")
-    return said
+        sentences.append(f"As good as no penalty (above 80% of the free distance): {', '.join(loose)}.")
+    return sentences
 
 
 # Figures -------------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def _angles(gradients: Sequence[PenaltyGradient]) -> LabFigure:
     return LabFigure.dots("angles", "Direction of the gradient", dots, axis, caption, rules=rules)
 
 
-def _training(runs: Sequence[CellResult], plan: Climb) -> list[LabFigure]:
+def _training(runs: Sequence[CellResult], plan: LabPlan) -> list[LabFigure]:
     window = max(3, plan.steps // 8 | 1)
     figures = []
     for where in ("reward", "loss"):

@@ -259,14 +259,14 @@ def followed(cell: CellResult, heading: str, prompts: int = 1) -> list[Strand]:
     strands = []
     for prompt, rows in list(by_prompt.items())[:prompts]:
         moments = sorted({0, len(rows) // 2, len(rows) - 1})
-        shown = tuple((f"step {number(rows[i], 'step'):.0f}", _answer(rows[i])) for i in moments)
-        strands.append(Strand(f"{heading}: {prompt}", shown))
+        answers = tuple((f"step {number(rows[i], 'step'):.0f}", _answer(rows[i])) for i in moments)
+        strands.append(Strand(f"{heading}: {prompt}", answers))
     return strands
 
 
 def _answer(row: Mapping[str, object]) -> SampleAnswer:
-    known = ((name, number(row, name)) for name in ("score", "gold"))
-    return SampleAnswer(string(row, "completion"), tuple(f"{name} {fixed(v)}" for name, v in known if v is not None))
+    scores = ((name, number(row, name)) for name in ("score", "gold"))
+    return SampleAnswer(string(row, "completion"), tuple(f"{name} {fixed(v)}" for name, v in scores if v is not None))
 
 
 S = TypeVar("S")

@@ -16,7 +16,6 @@ from typing import Any
 
 from tutelage.base.nouns import counted
 from tutelage.base.number_text import number
-from tutelage.demo.lab.climbing import Climb, Goal, climb
 from tutelage.demo.lab.experiment import (
     Cell,
     CellResult,
@@ -28,6 +27,7 @@ from tutelage.demo.lab.experiment import (
     followed,
 )
 from tutelage.demo.lab.measurements import averages, measure
+from tutelage.demo.lab.policy_training import Goal, LabPlan, train_policy
 from tutelage.demo.lab.start import gold_reward
 from tutelage.report.diagnoses import fall, smooth
 from tutelage.report.figures import Axis, Rule, Series
@@ -45,14 +45,14 @@ class KlSize:
 
     coefs: tuple[float, ...] = (0.02, 0.05, 0.15, 0.5, 2.0)
     """β of each policy, in addition to 0 and to the run without a reference."""
-    plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2"), steps=50, answers=64)  # noqa: RUF009 - frozen
+    plan: LabPlan = LabPlan(set=("update.epochs=2", "update.minibatches=2"), steps=50, answers=64)  # noqa: RUF009 - frozen
 
 
 def cells(setting: ExperimentSetting[KlSize]) -> list[Cell]:
     """The SFT model, then a policy for each coefficient."""
     plan = replace(setting.size.plan, seed=setting.seed)
     free = replace(plan, set=(*plan.set, "penalty=none"))
-    made = [
+    parts = [
         Cell(SFT, "SFT", (plan,), partial(_as_it_is, setting)),
         _cell(setting, FREE, "β = 0", free),
         *(
@@ -60,14 +60,14 @@ def cells(setting: ExperimentSetting[KlSize]) -> list[Cell]:
             for coef in setting.size.coefs
         ),
     ]
-    return [*made, _cell(setting, ALONE, "no reference", replace(free, reference=False))]
+    return [*parts, _cell(setting, ALONE, "no reference", replace(free, reference=False))]
 
 
-def _cell(setting: ExperimentSetting[KlSize], name: str, title: str, plan: Climb) -> Cell:
+def _cell(setting: ExperimentSetting[KlSize], name: str, title: str, plan: LabPlan) -> Cell:
     def run(folder: Path) -> Mapping[str, Any]:
         policy = setting.start.policy()
         goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
-        return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
+        return train_policy(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
 
     return Cell(name, title, (plan,), run)
 
@@ -84,20 +84,20 @@ def _as_it_is(setting: ExperimentSetting[KlSize], folder: Path) -> Mapping[str, 
 def page(done: Sequence[CellResult], size: KlSize, command: str) -> LabPage:
     """Page of the experiment."""
     by_name = {cell.name: cell for cell in done}
-    start, climbs = by_name[SFT], [cell for cell in done if cell.name not in (SFT, ALONE)]
-    shown = {cell.name: cell for cell in (climbs[0], best(climbs), climbs[-1])}.values()
+    start, runs = by_name[SFT], [cell for cell in done if cell.name not in (SFT, ALONE)]
+    followed_runs = {cell.name: cell for cell in (runs[0], best(runs), runs[-1])}.values()
     return LabPage(
         title="What does the KL do?",
         question=(
             "The same PPO against the same reward model, with prices on leaving the reference that reach from nothing "
-            "to far too much: what happens to the score it climbs, and to the gold behind the score?"
+            "to far too much: what happens to the score it maximises, and to the gold behind the score?"
         ),
         command=command,
-        findings=tuple(findings(start, climbs, by_name[ALONE])),
-        figures=(*_curves(start, climbs, size), _frontier(start, climbs, size), _prices(start, climbs)),
+        findings=tuple(findings(start, runs, by_name[ALONE])),
+        figures=(*_curves(start, runs, size), _frontier(start, runs, size), _prices(start, runs)),
         tables=(_table(done),),
         method=_method(size),
-        strands=tuple(strand for cell in shown for strand in followed(cell, cell.title)),
+        strands=tuple(strand for cell in followed_runs for strand in followed(cell, cell.title)),
         numbers={cell.name: dict(cell.figures) for cell in done},
     )
 
@@ -117,25 +117,25 @@ def _method(size: KlSize) -> tuple[str, ...]:
     return trained, tested
 
 
-def best(climbs: Sequence[CellResult]) -> CellResult:
+def best(runs: Sequence[CellResult]) -> CellResult:
     """Policy with the most gold."""
-    return max(climbs, key=lambda cell: float(cell.figures["gold"]))
+    return max(runs, key=lambda cell: float(cell.figures["gold"]))
 
 
-def findings(start: CellResult, climbs: Sequence[CellResult], alone: CellResult) -> list[str]:
-    """Findings of this run as sentences. `climbs` starts with the unpenalised policy and ends with the largest
+def findings(start: CellResult, runs: Sequence[CellResult], alone: CellResult) -> list[str]:
+    """Findings of this run as sentences. `runs` starts with the unpenalised policy and ends with the largest
     coefficient."""
-    free, dearest, top = climbs[0], climbs[-1], best(climbs)
+    free, dearest, top = runs[0], runs[-1], best(runs)
     begun = start.measured("gold")
     reached = (
         f"The SFT model answers held-out prompts with gold {begun.written}. Most gold was reached at {top.title}: "
         f"{top.measured('gold').written} at a KL of {number(float(top.figures['kl']))} nats per answer."
     )
-    said = [reached, _hacking(free, top)]
-    said += [told for cell in climbs if (told := _turned(cell))]
-    said.append(_stillness(dearest, start))
-    said.append(_alone(alone, free))
-    return said
+    sentences = [reached, _hacking(free, top)]
+    sentences += [sentence for cell in runs if (sentence := _turned(cell))]
+    sentences.append(_stillness(dearest, start))
+    sentences.append(_alone(alone, free))
+    return sentences
 
 
 def _hacking(free: CellResult, top: CellResult) -> str:
@@ -209,9 +209,9 @@ def _line(cell: CellResult, name: str, spread: str, colour: int, size: KlSize) -
     return averaged(cell.column("step"), values, error, cell.title, colour, window=window)
 
 
-def _curves(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> list[LabFigure]:
+def _curves(start: CellResult, runs: Sequence[CellResult], size: KlSize) -> list[LabFigure]:
     def drawn(name: str, title: str, column: str, spread: str, unit: str, caption: str, rule: str = "") -> LabFigure:
-        series = tuple(_line(cell, column, spread, _colour(i), size) for i, cell in enumerate(climbs))
+        series = tuple(_line(cell, column, spread, _colour(i), size) for i, cell in enumerate(runs))
         rules = (Rule(float(start.figures[rule]), "SFT"),) if rule else ()
         axes = Axis("step", whole=True), Axis(unit)
         return LabFigure.over_axes(name, title, series, axes, caption, rules=rules)
@@ -228,10 +228,10 @@ def _curves(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> li
     ]  # fmt: skip
 
 
-def _frontier(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> LabFigure:
+def _frontier(start: CellResult, runs: Sequence[CellResult], size: KlSize) -> LabFigure:
     """Gold over the distance: all policies lie on one curve if the penalty only slows training."""
     series = []
-    for i, cell in enumerate(climbs):
+    for i, cell in enumerate(runs):
         kl = [sqrt(max(value, 0.0)) for value in smooth(cell.column("kl/reference"))]
         series.append(Series(tuple(kl), tuple(smooth(cell.column("gold/mean"))), cell.title, colour=_colour(i)))
     return LabFigure.over_axes(
@@ -246,17 +246,17 @@ def _frontier(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> 
     )
 
 
-def _prices(start: CellResult, climbs: Sequence[CellResult]) -> LabFigure:
+def _prices(start: CellResult, runs: Sequence[CellResult]) -> LabFigure:
     """Score and gold of the final policies over the coefficient, in standard deviations of the SFT model's
     completions."""
-    priced = [cell for cell in climbs if cell.name != FREE]
+    priced = [cell for cell in runs if cell.name != FREE]
     x = tuple(float(cell.name.removeprefix("beta-")) for cell in priced)
     series = []
     for name, label, colour in (("score", "score", 1), ("gold", "gold", 0)):
         begun, unit = float(start.figures[name]), float(start.figures[f"{name}_std"]) or 1.0
-        found = [cell.measured(name) for cell in priced]
+        values = [cell.measured(name) for cell in priced]
         y, low, high = (
-            tuple((getattr(mean, end) - begun) / unit for mean in found) for end in ("value", "low", "high")
+            tuple((getattr(mean, end) - begun) / unit for mean in values) for end in ("value", "low", "high")
         )
         series.append(Series(x, y, label, colour=colour, low=low, high=high))
     return LabFigure.over_axes(

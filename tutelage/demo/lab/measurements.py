@@ -107,8 +107,8 @@ def answer_kl(policy: Policy, answers: ScoredCompletions, temperature: float) ->
     rollout = answers.rollout
     with policy.reference():
         ref_logp = score_rows(policy, rollout, temperature=temperature, budget=Budget(BUDGET)).logp
-    found: list[float] = ((rollout.logp - ref_logp) * rollout.mask).sum(1).tolist()
-    return found
+    distances: list[float] = ((rollout.logp - ref_logp) * rollout.mask).sum(1).tolist()
+    return distances
 
 
 def averages(rows: Sequence[Row]) -> dict[str, float]:
@@ -118,8 +118,8 @@ def averages(rows: Sequence[Row]) -> dict[str, float]:
     for name in rows[0]:
         values = [value for row in rows if isinstance(value := row[name], float)]
         if values:
-            found = mean(values)
-            figures |= {name: found.value, f"{name}_error": found.error}
+            average = mean(values)
+            figures |= {name: average.value, f"{name}_error": average.error}
             figures[f"{name}_std"] = stdev(values) if len(values) > 1 else float("nan")
     return figures
 
@@ -188,9 +188,9 @@ def jackknife(statistic: Callable[..., float], *samples: Floats) -> Measurement:
     return Measurement(statistic(*samples), float(np.sqrt((count - 1) / count * (spread**2).sum())))
 
 
-def save_sketches(folder: Path, found: Mapping[str, Sequence[Tensor]]) -> None:
+def save_sketches(folder: Path, sketches: Mapping[str, Sequence[Tensor]]) -> None:
     """Write the sketches of some batches, by name of their estimate."""
-    torch.save({name: torch.stack(list(rows)) for name, rows in found.items()}, folder / SKETCHES)
+    torch.save({name: torch.stack(list(rows)) for name, rows in sketches.items()}, folder / SKETCHES)
 
 
 def load_sketches(folders: Sequence[Path]) -> dict[str, Floats]:

@@ -30,9 +30,9 @@ from tutelage.data.records import CompletionRecord, Preference, Prompt, Split
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.data.worlds import gold
 from tutelage.demo.lab import overoptimisation_page
-from tutelage.demo.lab.climbing import Climb, Goal, StandardisedReward, climb
 from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
 from tutelage.demo.lab.measurements import mean
+from tutelage.demo.lab.policy_training import Goal, LabPlan, StandardisedReward, train_policy
 from tutelage.demo.lab.start import gold_reward
 from tutelage.demo.rounds.round import AGREEMENT
 from tutelage.models.heads import load_reward_model
@@ -76,7 +76,7 @@ class OveroptimisationSize:
     """Held-out prompts of best-of-n."""
     samples: int = 256
     """Completions of each of them."""
-    plan: Climb = Climb(set=FREE, steps=50)  # noqa: RUF009
+    plan: LabPlan = LabPlan(set=FREE, steps=50)  # noqa: RUF009
 
     @property
     def tried(self) -> tuple[int, ...]:
@@ -144,23 +144,25 @@ def ensemble_of(size: OveroptimisationSize) -> tuple[ProxyJudge, ...]:
 def cells(setting: ExperimentSetting[OveroptimisationSize]) -> list[Cell]:
     """Pairs, reward models, best-of-n by all of them, then a policy for each."""
     size, seed = setting.size, setting.seed
-    drawn = PairPlan(size.answers, max(size.pairs), size.test_pairs, seed)
-    made = [Cell(PAIRS, "pairs and votes", (drawn,), partial(_pairs, setting, drawn))]
+    plan_of_pairs = PairPlan(size.answers, max(size.pairs), size.test_pairs, seed)
+    parts = [Cell(PAIRS, "pairs and votes", (plan_of_pairs,), partial(_pairs, setting, plan_of_pairs))]
     judges = judges_of(size)
     for judge in judges:
         title = f"reward model from {counted(judge.pairs, 'pair')}" + (
             f", again ({judge.member})" if judge.member else ""
         )
-        made.append(Cell(judge.name, title, (drawn, judge), partial(_judge, setting, judge)))
+        parts.append(Cell(judge.name, title, (plan_of_pairs, judge), partial(_judge, setting, judge)))
     sampled = SamplePlan(size.prompts, size.samples, size.tried, size.variance, tuple(judges), seed)
-    made.append(Cell(SAMPLES, "best-of-n", (drawn, sampled), partial(_best_of_n, setting, sampled)))
-    return made + [_climbing(setting, name, title, aim, plan) for name, title, aim, plan in _climbs(size, seed)]
+    parts.append(Cell(SAMPLES, "best-of-n", (plan_of_pairs, sampled), partial(_best_of_n, setting, sampled)))
+    return parts + [
+        _training(setting, name, title, aim, plan) for name, title, aim, plan in _training_plans(size, seed)
+    ]
 
 
-def _climbs(size: OveroptimisationSize, seed: int) -> list[tuple[str, str, Aim, Climb]]:
+def _training_plans(size: OveroptimisationSize, seed: int) -> list[tuple[str, str, Aim, LabPlan]]:
     """PPO against each single reward model; against the ensembles and with a penalty, at the size of the remedies."""
     plan = replace(size.plan, seed=seed)
-    found = [
+    trainings = [
         (f"ppo-{judge.pairs}", counted(judge.pairs, "pair"), Aim((judge,)), plan)
         for judge in judges_of(size)
         if not judge.member
@@ -168,31 +170,31 @@ def _climbs(size: OveroptimisationSize, seed: int) -> list[tuple[str, str, Aim, 
     together = ensemble_of(size)
     for how in HOW:
         aim = Aim(together, how, size.variance if how == "lower" else 0.0)
-        found.append((f"ppo-{how}", f"{how} of {len(together)}", aim, plan))
+        trainings.append((f"ppo-{how}", f"{how} of {len(together)}", aim, plan))
     for coef in size.coefs:
-        kept = tuple(change for change in plan.set if not change.startswith("penalty"))
-        dear = replace(plan, set=(*kept, f"penalty.coef={coef:g}"))
-        found.append((f"ppo-beta-{coef:g}", f"β = {coef:g}", Aim(together[:1]), dear))
-    return found
+        rest = tuple(change for change in plan.set if not change.startswith("penalty"))
+        dear = replace(plan, set=(*rest, f"penalty.coef={coef:g}"))
+        trainings.append((f"ppo-beta-{coef:g}", f"β = {coef:g}", Aim(together[:1]), dear))
+    return trainings
 
 
 # Pairs ---------------------------------------------------------------------------------------------------------------
 
 
-def _pairs(setting: ExperimentSetting[OveroptimisationSize], drawn: PairPlan, folder: Path) -> Mapping[str, Any]:
+def _pairs(setting: ExperimentSetting[OveroptimisationSize], plan: PairPlan, folder: Path) -> Mapping[str, Any]:
     """preferences.jsonl and test.jsonl: one attentive rater's vote on each pair of the SFT model's completions; and
     the spread of gold over those completions."""
     policy = setting.start.policy()
-    train = _answers(setting, policy, "train", drawn.answers, drawn.seed)
-    held_out = _answers(setting, policy, "held_out", 4, drawn.seed + 1)
-    asked, values = _gold(train)
-    tau = calibrated_tau(_differences(train, values, drawn.seed), AGREEMENT)
-    votes = _votes(train, values, tau, drawn.pairs, drawn.seed)
-    tests = _votes(held_out, _gold(held_out)[1], tau, drawn.test_pairs, drawn.seed + 1)
+    train = _answers(setting, policy, "train", plan.answers, plan.seed)
+    held_out = _answers(setting, policy, "held_out", 4, plan.seed + 1)
+    questions, values = _gold(train)
+    tau = calibrated_tau(_differences(train, values, plan.seed), AGREEMENT)
+    votes = _votes(train, values, tau, plan.pairs, plan.seed)
+    tests = _votes(held_out, _gold(held_out)[1], tau, plan.test_pairs, plan.seed + 1)
     write_jsonl(folder / "preferences.jsonl", map(to_row, votes))
     write_jsonl(folder / "test.jsonl", map(to_row, tests))
     return {
-        "answers": len(asked),
+        "answers": len(questions),
         "pairs": len(votes),
         "tau": tau,
         "gold/mean": float(np.mean(list(values.values()))),
@@ -223,37 +225,37 @@ def _answers(
     return PromptAnswers({prompt.id: prompt for prompt in prompts}, answered)
 
 
-def _gold(known: PromptAnswers) -> tuple[list[str], dict[str, float]]:
+def _gold(data: PromptAnswers) -> tuple[list[str], dict[str, float]]:
     """Texts of the prompts row by row, and gold by id of the completion."""
-    asked = [known.prompts[answer.prompt_id].messages[-1].content for answer in known.answers]
-    values = gold(asked, [answer.text for answer in known.answers])
-    return asked, {answer.id: value for answer, value in zip(known.answers, values, strict=True)}
+    questions = [data.prompts[answer.prompt_id].messages[-1].content for answer in data.answers]
+    values = gold(questions, [answer.text for answer in data.answers])
+    return questions, {answer.id: value for answer, value in zip(data.answers, values, strict=True)}
 
 
-def _differences(known: PromptAnswers, values: Mapping[str, float], seed: int) -> list[float]:
-    pairs = pair_completions(known.answers, pairs_per_prompt=4, rng_seed=seed)
+def _differences(data: PromptAnswers, values: Mapping[str, float], seed: int) -> list[float]:
+    pairs = pair_completions(data.answers, pairs_per_prompt=4, rng_seed=seed)
     return [values[pair.a_id] - values[pair.b_id] for pair in pairs]
 
 
-def _votes(known: PromptAnswers, values: Mapping[str, float], tau: float, count: int, seed: int) -> list[Preference]:
+def _votes(data: PromptAnswers, values: Mapping[str, float], tau: float, count: int, seed: int) -> list[Preference]:
     """`count` pairs in random order, each judged by one attentive rater of a panel; ties are replaced."""
-    per_prompt = -(-count * 5 // (4 * len(known.prompts))) + 1
-    said = [answer for answer in known.answers if answer.text.strip()]
-    pairs = pair_completions(said, pairs_per_prompt=per_prompt, rng_seed=seed)
+    per_prompt = -(-count * 5 // (4 * len(data.prompts))) + 1
+    answered = [answer for answer in data.answers if answer.text.strip()]
+    pairs = pair_completions(answered, pairs_per_prompt=per_prompt, rng_seed=seed)
     rng = Random(f"lab/{seed}/votes")
     rng.shuffle(pairs)
     raters = [rater for rater in panel(seed, 12, tau) if rater.kind == "ordinary"]
-    text = {answer.id: answer.text for answer in known.answers}
-    found: list[Preference] = []
+    text = {answer.id: answer.text for answer in data.answers}
+    preferences: list[Preference] = []
     for pair in pairs:
-        if len(found) == count:
+        if len(preferences) == count:
             break
         words = [len(text[key].split()) for key in (pair.a_id, pair.b_id)]
         vote = rng.choice(raters).judge(values[pair.a_id], values[pair.b_id], words[0], words[1], rng)
         if vote.verdict in ("left", "right"):
             better, worse = (pair.a_id, pair.b_id) if vote.verdict == "left" else (pair.b_id, pair.a_id)
-            found.append(Preference(known.prompts[pair.prompt_id].messages, text[better], text[worse]))
-    return found
+            preferences.append(Preference(data.prompts[pair.prompt_id].messages, text[better], text[worse]))
+    return preferences
 
 
 # Reward models -------------------------------------------------------------------------------------------------------
@@ -261,8 +263,8 @@ def _votes(known: PromptAnswers, values: Mapping[str, float], tau: float, count:
 
 def _judge(setting: ExperimentSetting[OveroptimisationSize], judge: ProxyJudge, folder: Path) -> Mapping[str, Any]:
     """Train a reward model with the workflow, on the first pairs. Returns its accuracy."""
-    start, made = setting.start, folder.parent / PAIRS
-    lines = (made / "preferences.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: judge.pairs]
+    start, pairs = setting.start, folder.parent / PAIRS
+    lines = (pairs / "preferences.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: judge.pairs]
     write_atomically(folder / "pairs.jsonl", "".join(lines))
     settings = RewardSettings(
         out=folder / "run",
@@ -271,7 +273,7 @@ def _judge(setting: ExperimentSetting[OveroptimisationSize], judge: ProxyJudge, 
         quiet=setting.quiet,
         model=start.model("sft"),
         data=str(folder / "pairs.jsonl"),
-        test=str(made / "test.jsonl"),
+        test=str(pairs / "test.jsonl"),
         centre=str(start.folder / "data" / "demonstrations.jsonl"),
         epochs=judge.epochs,
         batch_size=32,
@@ -334,15 +336,15 @@ def _curves(proxies: Mapping[str, Floats], worth: Floats, tried: Sequence[int]) 
         for n in tried:
             row: dict[str, str | float] = {"proxy": name, "n": n, "kl": best_of_n_kl(n)}
             for what, values in (("score", proxy - begun), ("gold", worth)):
-                found = mean(best_of_n(proxy, values, n).tolist())
-                row |= {what: found.value, f"{what}_error": found.error}
+                mean_proxy = mean(best_of_n(proxy, values, n).tolist())
+                row |= {what: mean_proxy.value, f"{what}_error": mean_proxy.error}
             yield row
 
 
 # Policies ------------------------------------------------------------------------------------------------------------
 
 
-def _climbing(setting: ExperimentSetting[OveroptimisationSize], name: str, title: str, aim: Aim, plan: Climb) -> Cell:
+def _training(setting: ExperimentSetting[OveroptimisationSize], name: str, title: str, aim: Aim, plan: LabPlan) -> Cell:
     """PPO against the scaled reward of `aim`; gold is in its own standard deviations."""
 
     def run(folder: Path) -> Mapping[str, Any]:
@@ -353,7 +355,7 @@ def _climbing(setting: ExperimentSetting[OveroptimisationSize], name: str, title
         )
         gold_score = StandardisedReward(gold_reward(), *scales["gold"])
         goal = Goal(Ensemble(members, aim.how, aim.variance), {"gold": gold_score})
-        return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
+        return train_policy(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
 
     return Cell(name, title, (aim, plan), run)
 

@@ -7,9 +7,9 @@ from math import sqrt
 
 from tutelage.base.nouns import counted
 from tutelage.base.number_text import number, percent
-from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable, followed
 from tutelage.demo.lab.measurements import Measurement
+from tutelage.demo.lab.policy_training import LabPlan
 from tutelage.report.diagnoses import smooth
 from tutelage.report.figures import Axis, Names, Rule, Series
 from tutelage.stats.scaling_laws import Form, ScalingLaw, fit_law
@@ -34,8 +34,8 @@ class GoldPath:
 
     def fitted(self) -> ScalingLaw | None:
         """Curve of Gao et al. through gold."""
-        kept = [(d, g) for d, g in zip(self.distance, self.gold, strict=True) if d >= FITTED]
-        return fit_law(self.form, [d for d, _ in kept], [g for _, g in kept])
+        points = [(d, g) for d, g in zip(self.distance, self.gold, strict=True) if d >= FITTED]
+        return fit_law(self.form, [d for d, _ in points], [g for _, g in points])
 
     @property
     def top(self) -> tuple[float, float]:
@@ -70,7 +70,7 @@ def rl_path(cell: CellResult) -> GoldPath:
     return GoldPath(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
 
 
-def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str) -> LabPage:
+def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: LabPlan, command: str) -> LabPage:
     """Page of the experiment on over-optimisation."""
     by_name = {cell.name: cell for cell in done}
     sampled = by_name["best-of-n"]
@@ -114,7 +114,7 @@ def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: 
     )
 
 
-def _method(plan: Climb) -> tuple[str, ...]:
+def _method(plan: LabPlan) -> tuple[str, ...]:
     judged = (
         "Pairs are of the SFT model's answers, each judged once by an attentive simulated rater whose noise makes two "
         "of them agree on 71% of the pairs; a larger set contains the smaller ones. Scores and gold have mean 0 and "
@@ -194,12 +194,12 @@ def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
     series, fits = [], []
     for path, colour in zip(paths, COLOURS, strict=False):
         series.append(Series(path.distance, path.gold, path.title, mark="points", colour=colour, style="faint"))
-        found = path.fitted()
-        if found is not None:
+        curve = path.fitted()
+        if curve is not None:
             ends = [d for d in path.distance if d >= FITTED]
             x = tuple(FITTED + (max(ends) - FITTED) * k / 60 for k in range(61))
-            series.append(Series(x, tuple(found(d) for d in x), colour=colour, style="dashed"))
-            fits.append(f"{path.title}: α {number(found.alpha)}, β {number(found.beta)}, R² {found.r2:.2f}")
+            series.append(Series(x, tuple(curve(d) for d in x), colour=colour, style="dashed"))
+            fits.append(f"{path.title}: α {number(curve.alpha)}, β {number(curve.beta)}, R² {curve.r2:.2f}")
     return over_distance(name, title, series, caption="; ".join(fits) + ".", names="points")
 
 
@@ -224,9 +224,9 @@ def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> LabTable:
     rows = []
     for method, paths in (("best-of-n", chosen), ("PPO", climbed)):
         for path in paths:
-            found = path.fitted()
-            fitted = (number(found.alpha), number(found.beta), f"{found.r2:.2f}") if found else ("", "", "")
-            peak = number(found.peak) if found and found.peak is not None else "none"
+            curve = path.fitted()
+            fitted = (number(curve.alpha), number(curve.beta), f"{curve.r2:.2f}") if curve else ("", "", "")
+            peak = number(curve.peak) if curve and curve.peak is not None else "none"
             ends = (f"{path.top[1]:+.2f}", f"{path.gold[-1]:+.2f}", f"{path.proxy[-1]:+.2f}")
             rows.append((f"{method}, {path.title}", *ends, *fitted, peak))
     columns = ("", "highest gold", "last gold", "last score", "α", "β", "R²", "peak of the fit, √nats")

@@ -9,7 +9,6 @@ from tutelage.algorithms.recipe import NaturalStep
 from tutelage.algorithms.registry import RECIPES, recipe_named
 from tutelage.base.nouns import counted
 from tutelage.base.number_text import duration, number
-from tutelage.demo.lab.climbing import Climb, training_cell
 from tutelage.demo.lab.experiment import (
     Cell,
     CellResult,
@@ -21,6 +20,7 @@ from tutelage.demo.lab.experiment import (
     measured_series,
 )
 from tutelage.demo.lab.measurements import Z95, Measurement
+from tutelage.demo.lab.policy_training import LabPlan, training_cell
 from tutelage.report.figures import Axis, Chart
 
 WARMUP = 3
@@ -33,7 +33,7 @@ class RecipesSize:
 
     names: tuple[str, ...] = tuple(RECIPES)
     seeds: int = 3
-    plan: Climb = Climb(steps=200, tokens=40_000, tested=160, every=1000)  # noqa: RUF009 - frozen
+    plan: LabPlan = LabPlan(steps=200, tokens=40_000, tested=160, every=1000)  # noqa: RUF009 - frozen
 
 
 def cells(setting: ExperimentSetting[RecipesSize]) -> list[Cell]:
@@ -51,7 +51,7 @@ def _changes(name: str) -> tuple[str, ...]:
     return (f"critic.warmup={WARMUP}",) if critic is not None and critic.warmup > WARMUP else ()
 
 
-def _cell(setting: ExperimentSetting[RecipesSize], name: str, plan: Climb) -> Cell:
+def _cell(setting: ExperimentSetting[RecipesSize], name: str, plan: LabPlan) -> Cell:
     return training_cell(setting, f"{name}-{plan.seed}", f"{name}, seed {plan.seed}", plan)
 
 
@@ -94,7 +94,7 @@ def results(done: Sequence[CellResult], families: Mapping[str, str]) -> list[Rec
         for name, cells in runs.items()
     }
     errors = {figure: pooled([columns[figure] for columns in values.values()]) for figure in FIGURES}
-    found = [
+    measured = [
         RecipeResult(
             name=name,
             family=families[name],
@@ -105,7 +105,7 @@ def results(done: Sequence[CellResult], families: Mapping[str, str]) -> list[Rec
         )
         for name, columns in values.items()
     ]
-    return sorted(found, key=lambda one: -one.figures["gold"].value)
+    return sorted(measured, key=lambda one: -one.figures["gold"].value)
 
 
 def pooled(groups: Sequence[Sequence[float]]) -> float:
@@ -138,7 +138,7 @@ def page(done: Sequence[CellResult], size: RecipesSize, command: str) -> LabPage
     )
 
 
-def _method(plan: Climb, seeds: int) -> tuple[str, ...]:
+def _method(plan: LabPlan, seeds: int) -> tuple[str, ...]:
     same = (
         f"Every run samples {counted(plan.answers, 'answer')} a step (a recipe with groups asks fewer prompts) and "
         f"ends with the step in which {counted(plan.tokens, 'token', 'is')} reached; answers that a recipe samples "

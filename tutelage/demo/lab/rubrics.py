@@ -26,8 +26,8 @@ from tutelage.data.rubrics import Criterion, rubric_rows
 from tutelage.data.worlds import explain
 from tutelage.data.worlds.gold import ANALOGY, ENCOURAGEMENT, FACT, QUESTION, TOPIC, words
 from tutelage.demo.lab import rubrics_page
-from tutelage.demo.lab.climbing import Climb, Goal, climb
 from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
+from tutelage.demo.lab.policy_training import Goal, LabPlan, train_policy
 from tutelage.rewards.composite import Ensemble
 from tutelage.rewards.reward import Completion, Reward
 from tutelage.rewards.rubric import RubricReward
@@ -41,8 +41,8 @@ JUDGES, SCALES = "judges", "scales.json"
 
 @dataclass(frozen=True)
 class WorldCriterion:
-    """A criterion that is met by completions whose part of the utility (`data.worlds.gold`) is at least `least`, a
-    fault by those whose part is below it."""
+    """A criterion about one part of the utility (`data.worlds.gold`). It is met if the part is at least `least`; if the
+    criterion is a fault, if the part is below it."""
 
     criterion: Criterion
     part: str
@@ -165,7 +165,7 @@ def cells(setting: ExperimentSetting[rubrics_page.RubricsSize]) -> list[Cell]:
             plan = replace(size.plan, seed=seed + number)
             parts.append(
                 Cell(f"{way}-{number}", f"{rubrics_page.TITLES[way]}, seed {number}", (aim, panel, plan),
-                     partial(_climb, setting, aim, plan))
+                     partial(_train_on_judges, setting, aim, plan))
             )  # fmt: skip
     return parts
 
@@ -208,8 +208,8 @@ def _judge(folder: Path, number: int, noise: float) -> NoisyJudge:
     return NoisyJudge(number, noise, tuple(mean), tuple(std))
 
 
-def _climb(
-    setting: ExperimentSetting[rubrics_page.RubricsSize], aim: Optimised, plan: Climb, folder: Path
+def _train_on_judges(
+    setting: ExperimentSetting[rubrics_page.RubricsSize], aim: Optimised, plan: LabPlan, folder: Path
 ) -> Mapping[str, Any]:
     """GRPO; `proxy` is the score by the judges that the policy is trained on, with all criteria."""
     noisy = [_judge(folder.parent / JUDGES, number, aim.noise) for number in aim.judges]
@@ -217,7 +217,7 @@ def _climb(
     proxy = Ensemble(tuple(map(rubric_reward, judges)))
     reward = Ensemble(tuple(rubric_reward(judge, aim.dropout) for judge in judges)) if aim.dropout else proxy
     goal = Goal(reward, {"proxy": proxy, "gold": rubric_reward(TrueJudge())})
-    return climb(folder, setting.start, plan, setting.start.policy(), goal, quiet=setting.quiet)
+    return train_policy(folder, setting.start, plan, setting.start.policy(), goal, quiet=setting.quiet)
 
 
 EXPERIMENT = Experiment(size=rubrics_page.RubricsSize(), cells=cells, page=rubrics_page.page)

@@ -10,8 +10,8 @@ import numpy as np
 
 from tutelage.base.nouns import counted
 from tutelage.base.number_text import fixed, number, percent
-from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable, followed
+from tutelage.demo.lab.policy_training import LabPlan
 from tutelage.report.diagnoses import fall, smooth
 from tutelage.report.figures import Axis, Rule, Series
 from tutelage.stats.intervals import Mean, mean_interval
@@ -41,7 +41,7 @@ class RubricsSize:
     dropout: float = 0.5
     answers: int = 400
     """Completions of the SFT model over which errors are standardised."""
-    plan: Climb = Climb(recipe="grpo", set=("penalty=none",), steps=100, answers=64)  # noqa: RUF009
+    plan: LabPlan = LabPlan(recipe="grpo", set=("penalty=none",), steps=100, answers=64)  # noqa: RUF009
 
 
 @dataclass(frozen=True)

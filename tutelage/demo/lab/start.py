@@ -45,8 +45,8 @@ class Start:
 
     def score(self, policy: Policy) -> Reward:
         """The demonstration's reward model, for the completions of `policy`."""
-        found = self.model("reward")
-        return make_reward([found.path], policy, found)
+        model = self.model("reward")
+        return make_reward([model.path], policy, model)
 
     def questions(self, split: Split, policy: Policy) -> list[EncodedPrompt]:
         """Prompts of a split, as text and as tokens."""
@@ -63,8 +63,8 @@ def gold_reward() -> Reward:
 def find(folder: Path, engine: config.EngineName = "auto") -> Start:
     """Demonstration in a folder. Raises TutelageError if one of the stages in NEEDED is not finished."""
     try:
-        told = json.loads((folder / ROUND).read_text(encoding="utf-8"))["stages"]
-        stages = {stage["name"]: stage for stage in told}
+        entries = json.loads((folder / ROUND).read_text(encoding="utf-8"))["stages"]
+        stages = {stage["name"]: stage for stage in entries}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TutelageError(
             f"{folder} holds no demonstration ({type(error).__name__}): give the folder that tutelage demo wrote, or "
@@ -82,9 +82,9 @@ def find(folder: Path, engine: config.EngineName = "auto") -> Start:
             f"The demonstration in {folder} has not finished {', '.join(missing)}; run tutelage demo --out {folder} "
             "again."
         )
-    made = "/".join(str(stages[name]["fingerprint"]) for name in NEEDED)
-    asked = config.load(SampleSettings, folder / "sample" / "config.json")
-    return Start(folder, hashlib.sha256(made.encode()).hexdigest()[:16], asked.sampling, engine)
+    fingerprint = "/".join(str(stages[name]["fingerprint"]) for name in NEEDED)
+    sampling = config.load(SampleSettings, folder / "sample" / "config.json")
+    return Start(folder, hashlib.sha256(fingerprint.encode()).hexdigest()[:16], sampling.sampling, engine)
 
 
 def make(folder: Path, *, seed: int, quiet: bool, engine: config.EngineName = "auto") -> Start:

@@ -73,9 +73,9 @@ def run_stages(folder: Path, story: Story, stages: Sequence[Stage]) -> dict[str,
     settings.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    known = {entry["name"]: entry for entry in _read(folder).get("stages", [])}
+    by_name = {entry["name"]: entry for entry in _read(folder).get("stages", [])}
     fingerprints = _fingerprints(stages)
-    entries = [_entry(stage, known.get(stage.name), fingerprints[stage.name], folder) for stage in stages]
+    entries = [_entry(stage, by_name.get(stage.name), fingerprints[stage.name], folder) for stage in stages]
     for stage, entry in zip(stages, entries, strict=True):
         if entry["status"] == "done":
             log.info(f"{stage.title}: done already")
@@ -102,21 +102,21 @@ def run_stages(folder: Path, story: Story, stages: Sequence[Stage]) -> dict[str,
 
 def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
     """Hash of the settings of each stage and of all stages before it."""
-    state, found = "", {}
+    state, figures = "", {}
     for stage in stages:
         text = json.dumps([state, stage.name, *map(identity, stage.settings)], sort_keys=True, default=str)
         state = hashlib.sha256(text.encode()).hexdigest()[:16]
-        found[stage.name] = state
-    return found
+        figures[stage.name] = state
+    return figures
 
 
-def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder: Path) -> dict[str, Any]:
-    if known is not None and known["status"] != WAITING and known["fingerprint"] != fingerprint:
+def _entry(stage: Stage, earlier: dict[str, Any] | None, fingerprint: str, folder: Path) -> dict[str, Any]:
+    if earlier is not None and earlier["status"] != WAITING and earlier["fingerprint"] != fingerprint:
         raise TutelageError(
             f"The folder {folder} holds a round whose stage {stage.name!r} was made with other settings. "
             "Choose another --out, or delete the folder."
         )
-    if known is None and (folder / stage.name).exists():
+    if earlier is None and (folder / stage.name).exists():
         shutil.rmtree(folder / stage.name)  # left by a process that ended before it wrote the round
     return {
         "name": stage.name,
@@ -124,8 +124,8 @@ def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder:
         **{key: text for key, text in (("kind", stage.kind), ("about", stage.about)) if text},
         "folder": stage.name,
         "fingerprint": fingerprint,
-        "seconds": known["seconds"] if known else 0.0,
-        "status": known["status"] if known else WAITING,
+        "seconds": earlier["seconds"] if earlier else 0.0,
+        "status": earlier["status"] if earlier else WAITING,
     }
 
 
@@ -133,8 +133,8 @@ def _read(folder: Path) -> dict[str, Any]:
     file = folder / ROUND
     if not file.is_file():
         return {}
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return figures
 
 
 def _write(folder: Path, story: Story, entries: Sequence[dict[str, Any]]) -> None:
@@ -176,8 +176,8 @@ class RoundPlace:
         """Flags that reproduce this round: the seed, and non-default settings."""
         names = ("dtype", "engine")
         default = RoundPlace(self.folder, self.seed, self.quiet)
-        given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
-        return " ".join(f"--{name} {value}" for name, value in {"seed": self.seed, **given}.items())
+        changes = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
+        return " ".join(f"--{name} {value}" for name, value in {"seed": self.seed, **changes}.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,11 +299,11 @@ class DemoRound:
 
     def _judge(self) -> None:
         """Let the simulated raters judge every pair, and write their preferences for training."""
-        asked, place = self.sampling.out, self.place
+        sample, place = self.sampling.out, self.place
         questions = JudgedQuestions(
-            load_prompts(asked / "prompts.jsonl").records,
-            load_completions(asked / "completions.jsonl").records,
-            load_comparisons(asked / "comparisons.jsonl").records,
+            load_prompts(sample / "prompts.jsonl").records,
+            load_completions(sample / "completions.jsonl").records,
+            load_comparisons(sample / "comparisons.jsonl").records,
         )
         gold = remembered(self.gold)
         tau = calibrated_tau(list(questions.differences(gold).values()), AGREEMENT)

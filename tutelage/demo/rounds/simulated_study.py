@@ -101,8 +101,8 @@ def judge(
     could identify outliers.
     """
     ids = {rater.name: _known_rater(store, study_id, rater) for rater in raters}
-    given = Counter(vote.rater for vote in list_votes(store, study_id))
-    order = Random(f"{seed}/order/{given.total()}")
+    counts = Counter(vote.rater for vote in list_votes(store, study_id))
+    order = Random(f"{seed}/order/{counts.total()}")
     waiting, count = list(raters), 0
     while waiting:
         rater = order.choice(waiting)
@@ -112,16 +112,16 @@ def judge(
             waiting.remove(rater)
             continue
         rng = Random(f"{seed}/{rater.name}/{question.item}")
-        submit(store, question.id, answer(question, rater, rng, given[rater.name]), rater_id=rater_id)
-        given[rater.name] += 1
+        submit(store, question.id, answer(question, rater, rng, counts[rater.name]), rater_id=rater_id)
+        counts[rater.name] += 1
         count += 1
         done(count)
     return count
 
 
 def _known_rater(store: Store, study_id: int, rater: NamedRater) -> int:
-    found = find_rater(store, study_id, rater.name)
-    return found.id if found else add_rater(store, study_id, rater.name, kind="simulated").id
+    existing = find_rater(store, study_id, rater.name)
+    return existing.id if existing else add_rater(store, study_id, rater.name, kind="simulated").id
 
 
 def _answer(utility: Utility, question: Assignment, rater: SimulatedRater, rng: Random, answered: int) -> Answer:
@@ -196,13 +196,13 @@ def right_shares(votes: Sequence[Vote], questions: Mapping[str, Question], utili
 
 def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[Preference]:
     """Every decisive vote as a preference, for measuring a reward model's accuracy."""
-    found = []
+    rows = []
     for vote in votes:
         if vote.verdict in SIDES and not vote.repeat:
             question = texts[vote.item]
             better = SIDES.index(vote.verdict)
-            found.append(Preference(question.messages, question.texts[better], question.texts[1 - better]))
-    return found
+            rows.append(Preference(question.messages, question.texts[better], question.texts[1 - better]))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ class JudgedQuestions:
 
     def differences(self, utility: Utility) -> dict[str, float]:
         """utility(a) − utility(b) of every comparison, by its id."""
-        asked = {prompt.id: prompt.messages[-1].content for prompt in self.prompts}
-        values = utility([asked[c.prompt_id] for c in self.completions], [c.text for c in self.completions])
+        questions = {prompt.id: prompt.messages[-1].content for prompt in self.prompts}
+        values = utility([questions[c.prompt_id] for c in self.completions], [c.text for c in self.completions])
         value = {c.id: v for c, v in zip(self.completions, values, strict=True)}
         return {c.id: value[c.a_id] - value[c.b_id] for c in self.comparisons}
 
@@ -278,33 +278,33 @@ def hold_study(
     summary.json        `ceiling`: the accuracy on these of a predictor with the utility itself
     """
     store, study, clock = open_simulation(out, judging)
-    asked = {key for comparison in questions.comparisons for key in (comparison.a_id, comparison.b_id)}
-    shown = [completion for completion in questions.completions if completion.id in asked]
+    compared = {key for comparison in questions.comparisons for key in (comparison.a_id, comparison.b_id)}
+    completions = [completion for completion in questions.completions if completion.id in compared]
     aside = {prompt.id for prompt in split_by_prompt(questions.prompts, judging.held_out, judging.seed)[1]}
     items = [
         replace(Item.of(c), overlap=judging.test_overlap if c.prompt_id in aside else judging.overlap)
         for c in questions.comparisons
     ]
-    add_items(store, study.id, questions.prompts, shown, items)
+    add_items(store, study.id, questions.prompts, completions, items)
     expected = sum(item.overlap or 0 for item in items)
     with judgements(expected, clock, quiet=quiet) as judged:
         judge(store, study.id, raters, partial(_answer, utility), seed=judging.seed, done=judged)
     votes = list_votes(store, study.id)
-    known = {question.key: question for question in list_questions(store, study.id)}
+    by_key = {question.key: question for question in list_questions(store, study.id)}
     decided = aggregate(votes, {})
-    summary = describe_votes(votes, decided) | describe_labels(decided, known, utility)
-    right = right_shares(votes, known, utility)
+    summary = describe_votes(votes, decided) | describe_labels(decided, by_key, utility)
+    right = right_shares(votes, by_key, utility)
     summary["raters"] = [rater | {"truth": right.get(rater["name"])} for rater in summary["raters"]]
     write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
     tested = {prompt.messages for prompt in questions.prompts if prompt.id in aside}
     labels = preferences(store, study.id, Selection(kinds=("simulated",)))
-    kept = (label for label in labels if label.messages not in tested)
-    write_jsonl(out / "preferences.jsonl", map(to_row, kept))
+    rest = (label for label in labels if label.messages not in tested)
+    write_jsonl(out / "preferences.jsonl", map(to_row, rest))
     everybody = {rater["name"] for rater in summary["raters"]}
     good = {rater["name"] for rater in summary["raters"] if not rater["flags"]} or everybody
-    test = [v for v in votes if v.rater in good and v.verdict in SIDES and known[v.item].messages in tested]
-    write_jsonl(out / "test_votes.jsonl", map(to_row, single_votes(test, known)))
-    best = vote_ceiling(votes, {v.id for v in test}, known, {rater.name: rater for rater in raters}, utility)
+    test = [v for v in votes if v.rater in good and v.verdict in SIDES and by_key[v.item].messages in tested]
+    write_jsonl(out / "test_votes.jsonl", map(to_row, single_votes(test, by_key)))
+    best = vote_ceiling(votes, {v.id for v in test}, by_key, {rater.name: rater for rater in raters}, utility)
     write_atomically(out / "summary.json", json.dumps({"ceiling": best, "test_votes": len(test)}, indent=2) + "\n")
     store.close()
 
@@ -321,10 +321,10 @@ def vote_ceiling(
     It bounds the accuracy, on the votes `counted` (by id), of predictors that see neither the side nor the rater.
     All votes are needed, in order, because raters tire.
     """
-    total, given = 0.0, Counter[str]()
+    total, counts = 0.0, Counter[str]()
     for vote in votes:
-        before = given[vote.rater]
-        given[vote.rater] += 1
+        before = counts[vote.rater]
+        counts[vote.rater] += 1
         if vote.id not in counted:
             continue
         question = questions[vote.item]

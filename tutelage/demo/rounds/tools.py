@@ -97,7 +97,8 @@ class ToolsScale:
     sampled_prompts: int = 420
     """Questions whose episodes are sampled for the raters."""
     judged_prompts: int = 120
-    """Those of them whose episodes are judged step by step; outcomes are judged of more, for as many votes."""
+    """How many of them have episodes that are judged step by step. Outcomes are judged in more episodes, with the same
+    number of votes in total."""
     episodes: int = 4
     """Episodes of each of them."""
     overlap: int = 3

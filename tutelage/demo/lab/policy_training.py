@@ -66,7 +66,7 @@ FOLLOWED = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Climb:
+class LabPlan:
     """Training and measurement of a policy."""
 
     recipe: str = "ppo"
@@ -97,7 +97,9 @@ class Goal:
     judges: Mapping[str, Reward] = field(default_factory=dict)
 
 
-def climb(folder: Path, start: Start, plan: Climb, policy: Policy, goal: Goal, *, quiet: bool) -> dict[str, Any]:
+def train_policy(
+    folder: Path, start: Start, plan: LabPlan, policy: Policy, goal: Goal, *, quiet: bool
+) -> dict[str, Any]:
     """Train `policy` (which becomes its own reference) by the plan, or resume.
 
     metrics.jsonl has, in addition to the metrics of `improve`, <judge>/mean and <judge>/std of the step's
@@ -125,7 +127,7 @@ def _train(
     policy: Policy,
     critic: TrunkCritic | NetworkCritic | None,
     recipe: Recipe,
-    plan: Climb,
+    plan: LabPlan,
     start: Start,
     goal: Goal,
     followed: Sequence[EncodedPrompt],
@@ -166,7 +168,7 @@ def _train(
     follow(loop, quiet=quiet)
 
 
-def _learner(policy: Policy, critic: TrunkCritic | NetworkCritic | None, plan: Climb) -> Learner:
+def _learner(policy: Policy, critic: TrunkCritic | NetworkCritic | None, plan: LabPlan) -> Learner:
     """Constant learning rate, so that longer runs extend shorter ones."""
     groups = {"policy": policy.parameters()}
     if critic is not None:
@@ -181,7 +183,7 @@ def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:
     assert sample is not None
     kl = ((sample.logp - sample.ref_logp) * sample.mask).sum(1)
     figures = {"kl/std": float(kl.std(correction=0))}
-    prompts = [Prompt(str(row), user(asked)) for row, (asked, _) in enumerate(step.texts)]
+    prompts = [Prompt(str(row), user(question)) for row, (question, _) in enumerate(step.texts)]
     completions = Completions(prompts, [text for _, text in step.texts], sample)
     for name, judge in judges.items():
         scores = scores_of(judge, completions)
@@ -203,12 +205,12 @@ def _keep_answers(
     )
 
 
-def training_cell(setting: ExperimentSetting[Any], name: str, title: str, plan: Climb) -> Cell:
+def training_cell(setting: ExperimentSetting[Any], name: str, title: str, plan: LabPlan) -> Cell:
     """Cell of a training on the reward model of the demonstration, measured by the gold reward."""
 
     def run(folder: Path) -> Mapping[str, Any]:
         policy = setting.start.policy()
         goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
-        return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
+        return train_policy(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
 
     return Cell(name, title, (plan,), run)
