@@ -131,7 +131,7 @@ def known_answers(gold: Mapping[str, tuple[str, int]], kind: Kind) -> dict[str, 
     return {
         pair_name(PairVote(item, each.first, each.second, "", each.verdict, 0)): each.verdict
         for item, (answer, steps) in gold.items()
-        for each in kind.known(answer, steps)
+        for each in kind.gold_pairs(answer, steps)
     }
 
 

@@ -54,9 +54,9 @@ class NewToken:
         for right in self.rights:
             find_named("rights", right, dict.fromkeys(RIGHTS), unknown)
         if not self.rights:
-            known = ", ".join(RIGHTS)
+            names = ", ".join(RIGHTS)
             raise FieldError(
-                "rights", Sentence("A token without a right is of no use: give one or more of %(known)s.", known=known)
+                "rights", Sentence("A token without a right is of no use: give one or more of %(known)s.", known=names)
             )
         check_ranges(self)
 
@@ -77,9 +77,9 @@ class NewWebhook:
         for topic in self.topics:
             find_named("topics", topic, dict.fromkeys(TOPICS), unknown)
         if not self.topics:
-            known = ", ".join(TOPICS)
+            names = ", ".join(TOPICS)
             raise FieldError(
-                "topics", Sentence("Say what the address is told of: give one or more of %(known)s.", known=known)
+                "topics", Sentence("Say what the address is told of: give one or more of %(known)s.", known=names)
             )
 
 

@@ -81,13 +81,13 @@ class Platform:
             )
         wrong = [name for name, value in values.items() if not _IDENTIFIER.fullmatch(value)]
         if wrong:
-            shown = values[wrong[0]][:40]
+            excerpt = values[wrong[0]][:40]
             raise TutelageError(
                 Sentence(
                     "%(name)s begins with “%(shown)s”, which %(platform)s would not write: an identifier has up to 64 "
                     "letters, digits, - and _. Open the link from %(platform)s.",
                     name=wrong[0],
-                    shown=shown,
+                    shown=excerpt,
                     platform=self.words,
                 )
             )

@@ -121,8 +121,8 @@ def is_in_share(study: Study, key: str, share: float) -> bool:
 
 
 def keep_completion(store: Store, study_id: int, rater_id: int, served: ServedCompletion) -> bool:
-    """Keep a completion of a user who agreed: from then on it can be referred to, whatever becomes of this process.
-    Characters that databases cannot store are replaced. Returns whether it is kept: not that of a user who was
+    """Store a completion of a user who agreed, so that feedback can refer to it even after a crash of this process.
+    Characters that databases cannot store are replaced. Returns whether it was stored; it is not if the user was
     forgotten meanwhile.
 
     Raises:

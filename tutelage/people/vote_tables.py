@@ -77,11 +77,11 @@ def require_columns(table: Table, mapping: VoteMapping, kind: Kind) -> None:
 
 
 def _listed(names: Sequence[str], most: int = 30) -> str:
-    shown = ", ".join(names[:most])
+    listed = ", ".join(names[:most])
     if len(names) <= most:
-        return shown
+        return listed
     return counted(
-        "%(shown)s and %(count)s other", "%(shown)s and %(count)s others", count=len(names) - most, shown=shown
+        "%(shown)s and %(count)s other", "%(shown)s and %(count)s others", count=len(names) - most, shown=listed
     )
 
 
@@ -189,8 +189,8 @@ class _VoteReader:
         self.left_out: dict[str, Places] = {}
         self.content_columns: set[str] = set()
         """Columns that hold the answers of other kinds of questions than pairs."""
-        given = mapping.meanings
-        self._known = {**CHOICES, **{fold_choice(word): meaning for word, meaning in given.items()}, **given}
+        own = mapping.meanings
+        self._known = {**CHOICES, **{fold_choice(word): meaning for word, meaning in own.items()}, **own}
         self._faults: dict[str, Places] = {}
         self._keys: Counter[str] = Counter()
 
@@ -275,9 +275,9 @@ class _VoteReader:
             return self._content(ballot)
         word = self._choices.of[ballot.word]
         self.words[word] += 1
-        known = self._known.get(ballot.word) or self._known.get(fold_choice(ballot.word))
-        if known is not None:
-            verdict, strength = known
+        meaning = self._known.get(ballot.word) or self._known.get(fold_choice(ballot.word))
+        if meaning is not None:
+            verdict, strength = meaning
             self.meanings[word] = meaning_name(verdict, strength)
             return Answer({"a": "left", "b": "right"}.get(verdict, verdict), strength)
         raise Unusable(Sentence("the choice '%(word)s' is not known", word=word[:50]))

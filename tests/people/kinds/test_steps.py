@@ -55,7 +55,7 @@ def test_the_first_wrong_step_labels_the_steps_up_to_it(number: int, labels: lis
     assert answer.content["labels"] == labels
     assert answer.verdict == str(number)
     assert list(STEPS.pairs(answer, 1)) == [PairVerdict(step, step, word, 0) for step, word in enumerate(verdicts)]
-    assert list(STEPS.known(str(number), 4)) == list(STEPS.pairs(answer, 1))
+    assert list(STEPS.gold_pairs(str(number), 4)) == list(STEPS.pairs(answer, 1))
 
 
 def test_neutral_steps_are_ties_and_do_not_make_a_step_the_first_wrong_one() -> None:
@@ -90,7 +90,7 @@ def test_labels_that_the_question_does_not_allow_are_refused(answer: Answer, scr
 @for_each(["a", "5", "-1", "", "02", "٢", "2 "])
 def test_a_known_answer_is_the_number_of_a_step(gold: str) -> None:
     with pytest.raises(TutelageError, match="first wrong step"):
-        STEPS.known(gold, 4)
+        STEPS.gold_pairs(gold, 4)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,18 @@ def test_everything_comes_in_types(lite: Store, study: Study, client: StudyClien
     assert json.loads((tmp_path / "votes.jsonl").read_text().splitlines()[0])["displayed"]
 
 
+def test_votes_are_imported_as_their_preview_says(lite: Store, study: Study, client: StudyClient) -> None:
+    rows = [{"prompt": f"{n}?", "a": "yes", "b": "no", "won": "a", "who": f"r{n % 2}"} for n in range(3)]
+    columns = {"a": "a", "b": "b", "choice_column": "won", "rater": "who"}
+    preview = client.preview_votes(rows, **columns)
+    assert (preview.votes, preview.new_raters, preview.items) == (3, 2, 3)
+    assert client.overview().votes == 0
+    report = client.import_votes(rows, **columns)
+    assert (report.votes, report.raters, report.items, report.known) == (3, 2, 3, 0)
+    assert client.overview().votes == 3
+    assert client.import_votes(rows, **columns).known == 3
+
+
 def test_lists_come_page_by_page(
     lite: Store, study: Study, client: StudyClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,7 +99,7 @@ class Checklist:
     def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         return _pairs(answer.content) if answer.content else every_pair(answer, places)
 
-    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+    def gold_pairs(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         """Raises TutelageError: a question about criteria has no known answer."""
         raise TutelageError(f"the gold answer is '{gold}'; questions about criteria have no known answers")
 

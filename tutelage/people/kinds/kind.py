@@ -150,7 +150,7 @@ class Kind(Protocol):
     def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         """The verdicts on pairs of responses implied by an answer."""
 
-    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+    def gold_pairs(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         """The verdicts implied by the known answer of an item; `steps` is the number of steps. Raises TutelageError for
         an invalid one."""
 

@@ -109,7 +109,7 @@ class Likert:
     def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         return _pairs(answer.content) if answer.content else every_pair(answer, places)
 
-    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+    def gold_pairs(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         return known_pair(gold)
 
     def agreements(self, statements: Iterable[RaterAnswer]) -> Mapping[str, Alpha]:

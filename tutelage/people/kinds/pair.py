@@ -83,7 +83,7 @@ class Pair:
     def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         return every_pair(answer, places)
 
-    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+    def gold_pairs(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         return known_pair(gold)
 
     def agreements(self, statements: Iterable[RaterAnswer]) -> Mapping[str, Alpha]:

@@ -82,7 +82,7 @@ class Ranking:
         ranks = _ranks(answer.content)
         return _pairs(ranks) if ranks else every_pair(answer, places)
 
-    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+    def gold_pairs(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         return known_pair(gold)
 
     def agreements(self, statements: Iterable[RaterAnswer]) -> Mapping[str, Alpha]:

@@ -98,7 +98,7 @@ class Steps:
             if label is not None:
                 yield PairVerdict(step, step, VERDICTS[label], 0)
 
-    def known(self, gold: str, steps: int) -> Iterable[PairVerdict]:
+    def gold_pairs(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         if gold not in map(str, range(steps + 1)):
             raise TutelageError(
                 f"the gold answer is '{gold}'; it must be the number of the first wrong step, 1 to {steps}, or 0"

@@ -1,7 +1,7 @@
 """Catalogues of translations, and formats of dates and numbers.
 
-Catalogues are gettext files, `LANGUAGE.po` in this package, read once per process. The messages of scripts are those of
-the same catalogue whose source is a script.
+Catalogues are gettext files, `LANGUAGE.po` in this package, read once per process. Scripts get the
+messages of the same catalogue whose source location is a script.
 """
 
 import io
@@ -62,12 +62,12 @@ def check_languages(codes: Sequence[str]) -> None:
     """Raises FieldError unless the codes are at least one of `LANGUAGES`, each once."""
     unknown = next((code for code in codes if code not in LANGUAGES), None)
     if unknown is not None:
-        known = ", ".join(f"{each.code} ({each.name})" for each in LANGUAGES.values())
+        names = ", ".join(f"{each.code} ({each.name})" for each in LANGUAGES.values())
         raise FieldError(
             "language",
             "There is no language '%(code)s' here; a study is asked in %(known)s.",
             code=unknown[:50],
-            known=known,
+            known=names,
         )
     if not codes or len(set(codes)) != len(codes):
         raise FieldError("language", "A study is asked in at least one language; name each once, the usual one first.")

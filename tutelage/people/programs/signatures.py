@@ -49,20 +49,20 @@ def verify_webhook(
     missing = [name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not lower.get(name)]
     if missing:
         raise WebhookRefused(f"The request has no header {missing[0]}, so it is not a signed webhook.")
-    sent = lower["webhook-timestamp"]
-    expected = _signature(key, lower["webhook-id"], sent, body).encode()
+    timestamp = lower["webhook-timestamp"]
+    expected = _signature(key, lower["webhook-id"], timestamp, body).encode()
     signatures = [each.partition(",") for each in lower["webhook-signature"].split()]
     if not any(name == "v1" and hmac.compare_digest(value.encode(), expected) for name, _, value in signatures):
         raise WebhookRefused(
             "The signature of the webhook is wrong: the message is from another sender or was modified, or the secret "
             "belongs to another webhook."
         )
-    is_second = sent.isascii() and sent.isdecimal() and len(sent) < 16
-    away = abs((time.time() if now is None else now) - int(sent)) if is_second else float("inf")
+    is_second = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16
+    away = abs((time.time() if now is None else now) - int(timestamp)) if is_second else float("inf")
     if away > TOLERANCE:
         raise WebhookRefused(
-            f"The timestamp of the webhook, {sent[:20]}, is more than {TOLERANCE / 60:g} minutes from now: the message "
-            "is old, or a clock is wrong."
+            f"The timestamp of the webhook, {timestamp[:20]}, is more than {TOLERANCE / 60:g} minutes from now: the "
+            "message is old, or a clock is wrong."
         )
     try:
         content = json.loads(body)

@@ -148,7 +148,7 @@ def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
         (int(number) * _SPAN + each.first) * _SPAN + each.second: VERDICTS.index(each.verdict)
         for number, item_id in enumerate(of.item_id.tolist())
         if item_id in golds
-        for each in kind.known(*golds[item_id])
+        for each in kind.gold_pairs(*golds[item_id])
     }
     gold = np.array([gold_verdicts.get(code, -1) for code in codes.tolist()], dtype=np.int64)
     columns = {field.name: getattr(of, field.name) for field in fields(of)}

@@ -201,7 +201,7 @@ def _check_steps(item: Item, kind: Kind, steps: int) -> None:
         )
     if item.gold is not None:
         try:
-            kind.known(item.gold, steps)
+            kind.gold_pairs(item.gold, steps)
         except TutelageError as error:
             raise TutelageError(f"Item '{item.key}': {error}.") from error
 

@@ -109,8 +109,8 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
 
 
 def _erases_votes(connection: Connection, rater: Rater) -> bool:
-    """Whether the rater's votes and conversations are erased: as agreed, and always those of a user of a served model,
-    whose texts they are."""
+    """Whether the rater's votes and conversations are erased: according to the consent, and always those of a user of
+    a served model, who wrote the texts."""
     agreed = load_consent(connection, rater.study_id, rater.agreed)
     return agreed.votes == "erase" or rater.detail.get("origin") == USE or is_user(connection, rater.id)
 

@@ -12,29 +12,29 @@ REFERENCES = ((0.63, "hh-rlhf"), (0.726, "InstructGPT"), (0.81, "MT-bench"))
 """Published agreement between raters of preference data, for comparison."""
 
 
-def agreement_scale(found: Interval, language: str, *, narrow: bool = False) -> Svg:
+def agreement_scale(interval: Interval, language: str, *, narrow: bool = False) -> Svg:
     """Rater agreement from 0.5 to 1 with its interval, next to published values."""
     percent = partial(share, language=language)
     published = ", ".join(f"{name} {percent(value, 1)}" for value, name in REFERENCES)
     title = Sentence(
-        "Agreement %(share)s; published: %(published)s", share=percent(found.value, 1), published=published
+        "Agreement %(share)s; published: %(published)s", share=percent(interval.value, 1), published=published
     )
-    title = Sentence("Agreement is not known yet") if found.value is None else title
-    bar = _bar(found, say(title, language))
+    title = Sentence("Agreement is not known yet") if interval.value is None else title
+    bar = _bar(interval, say(title, language))
     rules = [Rule(value, f"{name} {percent(value, 1)}", "x") for value, name in REFERENCES]
     return interval_scale(bar, 0.5, 1.0, rules, percent, width=290 if narrow else 640, narrow=narrow)
 
 
-def share_interval(found: Interval, name: str, *, middle: float | None = 0.5) -> Svg:
+def share_interval(interval: Interval, name: str, *, middle: float | None = 0.5) -> Svg:
     """A share from 0 to 1 with its interval, and a line at the neutral value `middle`."""
-    return interval_strip(_bar(found, name), 0.0, 1.0, rule=middle, width=112)
+    return interval_strip(_bar(interval, name), 0.0, 1.0, rule=middle, width=112)
 
 
-def strength_interval(found: Interval, reach: float) -> Svg:
+def strength_interval(interval: Interval, reach: float) -> Svg:
     """A strength with its interval on a scale from -`reach` to `reach`."""
-    name = "Strength is not known yet" if found.value is None else f"{found.value:+.2f}"
-    return interval_strip(_bar(found, name), -reach, reach, rule=0.0, width=172)
+    name = "Strength is not known yet" if interval.value is None else f"{interval.value:+.2f}"
+    return interval_strip(_bar(interval, name), -reach, reach, rule=0.0, width=172)
 
 
-def _bar(found: Interval, name: str) -> ValueBar:
-    return ValueBar(name, math.nan if found.value is None else found.value, low=found.low, high=found.high)
+def _bar(interval: Interval, name: str) -> ValueBar:
+    return ValueBar(name, math.nan if interval.value is None else interval.value, low=interval.low, high=interval.high)

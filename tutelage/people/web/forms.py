@@ -94,23 +94,23 @@ def read_settings(call: Call, operation: Operation[Any]) -> Any:
     return operation.settings(**{each.name: read_value(call, each) for each in operation.parameters})
 
 
-def read_value(call: Call, asked: Parameter) -> object:
+def read_value(call: Call, parameter: Parameter) -> object:
     """The value of one field of the settings. Raises FieldError if it has the wrong type or is out of range."""
-    text = call.text(asked.name)
-    if asked.optional and not text:
+    text = call.text(parameter.name)
+    if parameter.optional and not text:
         return None
-    if asked.type is bool:
+    if parameter.type is bool:
         return text == "yes"
-    if get_origin(asked.type) is tuple:
-        return tuple(filter(None, call.values(asked.name)))
-    if asked.limits is None:
+    if get_origin(parameter.type) is tuple:
+        return tuple(filter(None, call.values(parameter.name)))
+    if parameter.limits is None:
         return text.replace("\r\n", "\n")
-    words, least, most, in_per_cent = asked.limits
-    if asked.type is int:
-        return whole_number(call, asked.name, words, int(least), int(most))
+    words, least, most, in_per_cent = parameter.limits
+    if parameter.type is int:
+        return whole_number(call, parameter.name, words, int(least), int(most))
     if in_per_cent:
-        return share(call, asked.name, words, most)
-    return number(call, asked.name, words, least, most)
+        return share(call, parameter.name, words, most)
+    return number(call, parameter.name, words, least, most)
 
 
 def lines_of(call: Call, name: str) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ _UNSEEN = re.compile(
     r"|\\(?:[hv]space\*?|color|textcolor)\s*\{[^{}]*\}"
     r"|\\[A-Za-z]+\*?|\\[^%]"
 )
-"""What is written in a formula and has no characters of its own in its picture."""
+"""Parts of the source of a formula that have no characters in the rendered formula."""
 _LABEL = re.compile(r"\\label\s*\{[^{}]*\}")
 _ARG = re.compile(r"\\arg(?![A-Za-z])")
 _ESCAPED = re.compile(r"\\([%&#_{}$])")
@@ -75,9 +75,11 @@ def maths(markdown: MarkdownIt) -> None:
 def to_mathml(source: str, *, block: bool) -> str:
     """A formula as MathML, or its source as code if the MathML would be incomplete. Not safe before sanitising."""
     if len(source) <= LONGEST_FORMULA and not _DEFINITION.search(source):
-        known = _ARG.sub(r"\\operatorname{arg}", _LABEL.sub("", _BORDERS.sub(_known_environment, source)))
-        lines = rf"\begin{{matrix}}{known}\end{{matrix}}"
-        for candidate in (known, lines) if r"\\" in known else (known,):  # lines may also break outside of tables
+        prepared = _ARG.sub(r"\\operatorname{arg}", _LABEL.sub("", _BORDERS.sub(_known_environment, source)))
+        lines = rf"\begin{{matrix}}{prepared}\end{{matrix}}"
+        for candidate in (
+            (prepared, lines) if r"\\" in prepared else (prepared,)
+        ):  # lines may also break outside of tables
             try:
                 math = Converter(display="block" if block else "inline").convert_to_element(candidate)
             except Exception:  # the converter has no exception class of its own

@@ -48,7 +48,7 @@ def page_of(number: int, size: int, total: int, base: str) -> Page:
     return Page(min(number, last), size, number < last, base, total)
 
 
-def with_query(path: str, asked: Mapping[str, str]) -> str:
+def with_query(path: str, parameters: Mapping[str, str]) -> str:
     """The address with the non-empty query parameters."""
-    query = {name: value for name, value in asked.items() if value}
+    query = {name: value for name, value in parameters.items() if value}
     return f"{path}?{urlencode(query)}" if query else path

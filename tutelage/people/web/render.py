@@ -215,7 +215,9 @@ def _direct_blocks(state: StateCore) -> None:
 
 def direction_of(text: str) -> str:
     """rtl or ltr, by the first letter that has a direction; empty without one."""
-    return next((_DIRECTIONS[found] for found in map(unicodedata.bidirectional, text) if found in _DIRECTIONS), "")
+    return next(
+        (_DIRECTIONS[direction] for direction in map(unicodedata.bidirectional, text) if direction in _DIRECTIONS), ""
+    )
 
 
 _DIRECTIONS = {"L": "ltr", "R": "rtl", "AL": "rtl"}

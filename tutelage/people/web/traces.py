@@ -61,7 +61,7 @@ def message_html(message: Message, names: Mapping[str, str], html: Html, languag
     """A message; with `named`, one of a person is introduced as such. `names` are the tools of calls by id."""
     if message.role == "tool":
         return _result(message, message.name or names.get(message.call_id, ""), html, language)
-    who = f'<p class="who">{_said(WHO[message.role], language)}</p>' if named else ""
+    who = f'<p class="who">{_translated(WHO[message.role], language)}</p>' if named else ""
     parts = [_thinking(message.thinking, html, language)] if message.thinking else []
     parts += [html(message.content)] if message.content.strip() else []
     parts += [_call(call, language) for call in message.calls]
@@ -72,20 +72,20 @@ def message_html(message: Message, names: Mapping[str, str], html: Html, languag
 WHO = {"system": Sentence("Instructions"), "user": Sentence("Person"), "assistant": Sentence("Model")}
 
 
-def _said(sentence: str, language: str) -> str:
+def _translated(sentence: str, language: str) -> str:
     return escapeHtml(say(sentence, language))
 
 
 def _thinking(text: str, html: Html, language: str) -> str:
-    head = _said(Sentence("Thinking"), language)
+    head = _translated(Sentence("Thinking"), language)
     return f'<details class="thinking"><summary>{head}</summary>{html(text)}</details>'
 
 
 def _card(kind: str, head: Sentence, name: str, body: str, language: str) -> str:
     tool = f' <bdi class="tool">{reveal_text(name)}</bdi>' if name else ""
     none = Sentence("(nothing)")
-    note = body or f'<p class="note">{_said(none, language)}</p>'
-    return f'<div class="card {kind}"><p class="card-head">{_said(head, language)}{tool}</p>{note}</div>'
+    note = body or f'<p class="note">{_translated(none, language)}</p>'
+    return f'<div class="card {kind}"><p class="card-head">{_translated(head, language)}{tool}</p>{note}</div>'
 
 
 def _call(call: ToolCall, language: str) -> str:
@@ -143,7 +143,7 @@ def _folded(text: str, language: str) -> str:
     if len(rest) < SHOWN_CHARACTERS // 10 and rest.count("\n") < 4:
         return f'<pre class="plain"{direction} tabindex="0">{reveal_text(text)}</pre>'
     count = Sentence("the rest, %(count)s characters", count=f"{len(rest):,}")
-    more = f"<summary>{_said(count, language)}</summary>"
+    more = f"<summary>{_translated(count, language)}</summary>"
     tail = f'<pre class="plain"{direction} tabindex="0">{reveal_text(rest.removeprefix(chr(10)))}</pre>'
     return f'{begin}<details class="rest">{more}{tail}</details>'
 
@@ -153,7 +153,7 @@ def _offered(tools: Sequence[str], language: str) -> str:
     rows = "".join(
         f"<dt>{reveal_text(name)}</dt><dd>{reveal_text(description)}</dd>" for name, description in map(_tool, tools)
     )
-    head = _said(Sentence("Tools offered (%(count)s)", count=len(tools)), language)
+    head = _translated(Sentence("Tools offered (%(count)s)", count=len(tools)), language)
     return f'<details class="offered"><summary>{head}</summary><dl>{rows}</dl></details>'
 
 

@@ -192,14 +192,14 @@ def _known(call: Call) -> tuple[Rater, Invite | None]:
     raise Refusal(404, message, study=study_of(call.store, link.study_id))
 
 
-def no_such_link(call: Call, told: str) -> Refusal:
+def no_such_link(call: Call, message: str) -> Refusal:
     """The error for a link that does not exist or, after too many failures from this address, a request to wait.
     Existing links are never rate-limited: a whole class may share an address, and tokens of at least 128 bits cannot be
     guessed."""
     wait = call.site.attempts.wait(call.address)
     if not wait:
         call.site.attempts.count(call.address)
-        return Refusal(404, told)
+        return Refusal(404, message)
     much = counted(
         "Too many links from your address did not exist; try again in a second.",
         "Too many links from your address did not exist; try again in %(count)s seconds.",

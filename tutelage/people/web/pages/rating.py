@@ -227,8 +227,8 @@ def answer_data(answer: Answer) -> dict[str, object]:
 
 
 def answer_from(data: Mapping[str, object], kind: Kind) -> Answer:
-    """The submitted answer: the common fields, and beside them those of its kind. Only types are checked here; the
-    submission validates the values."""
+    """The submitted answer: the common fields, and those of its kind. Only types are checked here; the submission
+    validates the values."""
     return Answer(
         text(data, "choice"),
         integer(data, "strength", 0),

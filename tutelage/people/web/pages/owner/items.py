@@ -79,7 +79,7 @@ def table(call: Call) -> Response:
 
 
 def _table(call: Call, error: TutelageError | None = None) -> Response:
-    query = _asked(call)
+    query = _search_of(call)
     number = page_number(call)
     result = _find(call, query, (number - 1) * PAGE)
     page = page_of(number, PAGE, result.total, query.address)
@@ -115,7 +115,7 @@ def _find(call: Call, query: ItemSearch, offset: int) -> Found:
     return find_items(call.store, call.here.id, query.filter, order=query.order, among=among, limit=PAGE, offset=offset)
 
 
-def _asked(call: Call) -> ItemSearch:
+def _search_of(call: Call) -> ItemSearch:
     counted = call.here.kind.traits.sides or call.here.kind.traits.steps
     orders = {key: words for key, words in ORDERS.items() if counted or key != "disagreement"}
     fields = {name: call.text(name)[:200] for name in NAMES}
@@ -140,7 +140,7 @@ def _number(text: str) -> int | None:
 
 def change(call: Call) -> Response:
     """Apply the action to the ticked items, or to all that match the form."""
-    query = _asked(call)
+    query = _search_of(call)
     keys = call.fields.get("item", ())
     if call.text("all"):
         keys = find_keys(call.store, call.here.id, query.filter)

@@ -72,10 +72,10 @@ def _table(call: Call, error: TutelageError | None = None) -> Response:
 
 
 def _chosen(
-    raters: Sequence[Rater], asked: Mapping[str, str], statistics: Mapping[int, RaterStatistics]
+    raters: Sequence[Rater], query: Mapping[str, str], statistics: Mapping[int, RaterStatistics]
 ) -> list[Rater]:
     """The raters that match the form's filters."""
-    text, selection = fold_name(asked["text"]), asked["shown"]
+    text, selection = fold_name(query["text"]), query["shown"]
     fits: Mapping[str, Callable[[Rater], bool]] = {
         "flagged": lambda rater: _stands_out(rater, statistics),
         "excluded": lambda rater: rater.excluded is not None,
