@@ -15,7 +15,7 @@ def found(answer):
     """(subject, state) of the checks of a stub, and all that they say."""
     with serving(answer) as served:
         checks = check_endpoint(f"{served.url}")
-    words = " ".join(f"{check.found} {check.advice}" for check in checks)
+    words = " ".join(f"{check.result} {check.advice}" for check in checks)
     return [(check.subject, check.state) for check in checks], words, served
 
 
@@ -27,7 +27,7 @@ def test_tutelages_own_server_has_everything(tiny_model):
         ("answer", "ok"),
         ("log-probs", "ok"),
     ]
-    assert "tiny" in checks[0].found
+    assert "tiny" in checks[0].result
 
 
 def test_a_server_without_log_probabilities_asks_for_one_token_of_the_first_model():

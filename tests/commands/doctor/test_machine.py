@@ -60,7 +60,7 @@ def test_an_engine_that_does_not_exist_is_a_fault(monkeypatch):
 
 def test_the_reference_engine_is_named_with_its_cause(monkeypatch):
     monkeypatch.setenv("TUTELAGE_ENGINE", "plain")
-    assert by_subject()["engine"].found == "plain on the CPU (TUTELAGE_ENGINE is plain)"
+    assert by_subject()["engine"].result == "plain on the CPU (TUTELAGE_ENGINE is plain)"
 
 
 @for_each(
@@ -77,23 +77,23 @@ def test_the_engine_of_each_gpu_is_named_with_its_cause(variable, changes, state
     pretend(monkeypatch, tmp_path, count=2, **changes)
     found = by_subject()
     assert (found["engine 0"].state, found["engine 1"].state) == (state, state)
-    assert word in found["engine 0"].found
+    assert word in found["engine 0"].result
     assert ("8.0" in found["engine 0"].advice) == bool(changes)
-    assert "compute capability" in found["GPU 0"].found
+    assert "compute capability" in found["GPU 0"].result
 
 
 @pytest.mark.parametrize(("free", "state"), [(79, "ok"), (40, "warning")])
 def test_a_gpu_that_others_use_is_told(monkeypatch, tmp_path, free, state):
     pretend(monkeypatch, tmp_path, free=free)
     gpu = by_subject()["GPU 0"]
-    assert (gpu.state, f"{free} of 80 GiB free" in gpu.found) == (state, True)
+    assert (gpu.state, f"{free} of 80 GiB free" in gpu.result) == (state, True)
 
 
 def test_why_there_is_no_gpu_is_told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "CUDA_VISIBLE_DEVICES" in by_subject()["GPU"].found
+    assert "CUDA_VISIBLE_DEVICES" in by_subject()["GPU"].result
 
 
 @pytest.mark.parametrize(("free", "state"), [(100.0, "ok"), (1.0, "warning")])
@@ -103,7 +103,7 @@ def test_little_room_is_told(monkeypatch, tmp_path, free, state):
     monkeypatch.setattr(memory, "available_memory", lambda device: free * GIB)
     found = by_subject(tmp_path)
     assert (found["disk"].state, found["memory"].state) == (state, state)
-    assert found["disk"].found == f"{free:,.1f} GiB free in {tmp_path}"
+    assert found["disk"].result == f"{free:,.1f} GiB free in {tmp_path}"
 
 
 def test_the_default_port_is_that_of_both_servers_and_told_where_it_is_taken(monkeypatch):

@@ -96,7 +96,7 @@ def test_the_age_of_the_newest_backup_counts(store, clock):
     assert checks(store)["backup"].state == "ok"
     clock.seconds += 2 * DAY
     found = checks(store)["backup"]
-    assert (found.state, f"{OLD_BACKUP + 1} days old" in found.found) == ("warning", True)
+    assert (found.state, f"{OLD_BACKUP + 1} days old" in found.result) == ("warning", True)
 
 
 def test_a_backup_by_the_command_counts_wherever_it_is_now(store, clock, tmp_path):
@@ -106,7 +106,7 @@ def test_a_backup_by_the_command_counts_wherever_it_is_now(store, clock, tmp_pat
     write_archive(store, archive)
     record_archive(store, archive)
     assert checks(store)["backup"].state == "ok"
-    assert str(archive) in checks(store)["backup"].found
+    assert str(archive) in checks(store)["backup"].result
     archive.rename(tmp_path / "elsewhere")
     clock.seconds += (OLD_BACKUP + 1) * DAY
     found = checks(store)["backup"]
@@ -143,10 +143,10 @@ def test_imports_of_rejected_work_are_named(store, tmp_path):
         connection.execute(schema.event.update().where(*mine).values(detail='{"new": 3, "known": 0}'))
     found = checks(store)
     assert f"{clean.name}: imports" not in found
-    assert (found[f"{kept.name}: imports"].state, "2 rows" in found[f"{kept.name}: imports"].found) == ("ok", True)
-    assert (found[f"{old.name}: imports"].state, "2 rows" in found[f"{old.name}: imports"].found) == ("warning", True)
+    assert (found[f"{kept.name}: imports"].state, "2 rows" in found[f"{kept.name}: imports"].result) == ("ok", True)
+    assert (found[f"{old.name}: imports"].state, "2 rows" in found[f"{old.name}: imports"].result) == ("warning", True)
     table.unlink()
-    assert "cannot be read" in checks(store)[f"{old.name}: imports"].found
+    assert "cannot be read" in checks(store)[f"{old.name}: imports"].result
 
 
 def test_open_items_are_missing(store):
@@ -168,7 +168,7 @@ def test_quotas_that_the_items_cannot_fill_are_told(store):
     _, raters = a_study(store)
     change_rater(store, raters[0], state="active", quota=7)
     assert not_well(store) == {"quotas": "warning"}
-    assert "ask for 7 more answers, and the items take 6" in checks(store)["quotas"].found
+    assert "ask for 7 more answers, and the items take 6" in checks(store)["quotas"].result
     change_rater(store, raters[0], state="active", quota=6)
     assert not_well(store) == {}
 
@@ -195,16 +195,16 @@ def test_a_rater_who_guesses_is_named_as_on_the_owners_page(store):
         work(store, [rater], lambda q, worst=worst: Answer(coin.choice(("left", "right")), 1) if worst else better(q))
     found = checks(store)
     assert [subject for subject in found if subject.startswith("rater ")] == ["rater rater 3"]
-    assert "chance is" in found["rater rater 3"].found
+    assert "chance is" in found["rater rater 3"].result
 
 
 def test_raters_who_stay_away_are_named_while_there_is_work(store, clock):
     study, raters = a_study(store)
     clock.seconds += (AWAY + 1) * DAY
     assert not_well(store) == {"inactive": "warning"}
-    assert "rater 0, rater 1" in checks(store)["inactive"].found
+    assert "rater 0, rater 1" in checks(store)["inactive"].result
     change_rater(store, raters[0], state="paused")
-    assert "1 of 1" in checks(store)["inactive"].found
+    assert "1 of 1" in checks(store)["inactive"].result
     set_state(store, study.id, "closed")
     assert "inactive" not in checks(store)
 
@@ -215,16 +215,16 @@ def test_what_waits_in_the_inbox_is_counted(store):
     submit(store, next_assignment(store, first).id, Answer("left", 1, flags=("cut_off",)))
     backup(store)
     assert not_well(store) == {"inbox": "warning"}
-    assert checks(store)["inbox"].found == "waiting: 1 flag, 1 note"
+    assert checks(store)["inbox"].result == "waiting: 1 flag, 1 note"
 
 
 def test_a_text_that_raters_have_not_agreed_to(store):
     study, (first, _) = a_study(store)
     ask_consent(store, study.id, Consent(text="Anew."))
-    assert "0 of 2" in checks(store)["consent"].found
+    assert "0 of 2" in checks(store)["consent"].result
     consent(store, first)
     found = checks(store)["consent"]
-    assert (found.state, "1 of 2" in found.found, "version 1" in found.found) == ("warning", True, True)
+    assert (found.state, "1 of 2" in found.result, "version 1" in found.result) == ("warning", True, True)
 
 
 def test_people_who_should_have_been_forgotten_are_a_fault(store, clock):
@@ -235,7 +235,7 @@ def test_people_who_should_have_been_forgotten_are_a_fault(store, clock):
     assert checks(store)["retention"].state == "ok"
     clock.seconds += 4 * DAY
     assert checks(store)["retention"].state == "fault"
-    assert "rater 0" in checks(store)["retention"].found
+    assert "rater 0" in checks(store)["retention"].result
 
 
 def test_subjects_begin_with_the_name_where_there_are_several_studies(store):
@@ -257,7 +257,7 @@ def test_a_database_of_an_older_version_is_left_alone(store, monkeypatch):
     older = migrations.newest()
     monkeypatch.setattr(study_checks, "newest", lambda: "v999")
     (found,) = check_study(store.address)
-    assert (found.state, older in found.found) == ("warning", True)
+    assert (found.state, older in found.result) == ("warning", True)
     assert not list(store.path.parent.glob("*.backup-*"))
 
 

@@ -42,14 +42,14 @@ class Check:
     """
 
     subject: str
-    found: str
+    result: str
     state: State = "ok"
     advice: str = ""
 
     @classmethod
-    def warning(cls, subject: str, found: str, advice: str, *, when: bool = True) -> "Check":
+    def warning(cls, subject: str, result: str, advice: str, *, when: bool = True) -> "Check":
         """Return a warning with its advice if `when`, else a check that is ok."""
-        return cls(subject, found, "warning", advice) if when else cls(subject, found)
+        return cls(subject, result, "warning", advice) if when else cls(subject, result)
 
 
 def check_machine(folder: Path | None = None) -> tuple[Check, ...]:

@@ -70,6 +70,6 @@ def _print_findings(target: str, findings: "Sequence[RunFinding] | None") -> Non
 def _print_checks(checks: "Sequence[Check]") -> None:
     width = max((len(check.subject) for check in checks), default=0)
     for check in checks:
-        print(f"{check.state:7s} {check.subject:{width}s}  {check.found}")
+        print(f"{check.state:7s} {check.subject:{width}s}  {check.result}")
         if check.advice:
             print(f"{'':7s} {'':{width}s}  {check.advice}")

@@ -125,7 +125,7 @@ def _study(store: Store, study: Study, *, alone: bool) -> Iterator[Check]:
     for part in parts:
         for each in part():
             subject = each.subject if alone else f"{study.name}: {each.subject}"
-            yield Check(subject, each.found, each.state, each.advice)
+            yield Check(subject, each.result, each.state, each.advice)
 
 
 def _items(store: Store, study: Study, whole: StudyStatistics) -> Iterator[Check]:
