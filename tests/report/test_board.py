@@ -120,16 +120,16 @@ def test_runs_share_a_chart_within_the_part_that_is_shown(tmp_path: Path) -> Non
     main, rest = board.charts(View())
     assert main == []
     (own,) = rest
-    assert own.shown.title == "own"
+    assert own.figure.title == "own"
     assert (own.plot.low, own.plot.high) == (1, 7)
-    assert "a" in own.shown.drawing
-    assert "deep/b" in own.shown.drawing
+    assert "a" in own.figure.drawing
+    assert "deep/b" in own.figure.drawing
     (part,) = board.charts(View(low=2, high=5))[1]
     assert (part.plot.low, part.plot.high) == (2, 5)
     (positive,) = board.charts(View(log=True))[1]  # values from 1 on, at the fourth step
     assert (positive.plot.low, positive.plot.high) == (4, 7)
     (alone,) = board.charts(View(runs=("a",)))[1]
-    assert "deep/b" not in alone.shown.drawing
+    assert "deep/b" not in alone.figure.drawing
     assert board.charts(View(low=100))[1] == []
 
 
@@ -209,7 +209,7 @@ def test_at_most_as_many_runs_as_can_be_told_apart(tmp_path: Path) -> None:
         os.utime(tmp_path / f"run-{number:02}" / "metrics.jsonl", (number, number))
     board = Board(tmp_path)
     board.refresh()
-    assert [run.name for run in board.shown(View())] == [f"run-{number:02}" for number in range(3, LINES + 3)]
+    assert [run.name for run in board.selected(View())] == [f"run-{number:02}" for number in range(3, LINES + 3)]
     assert len(list(run_folders(tmp_path))) == LINES + 3
     with pytest.raises(TutelageError, match="no folder"):
         Board(tmp_path / "none")

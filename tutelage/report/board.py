@@ -241,7 +241,7 @@ class Plot:
 class BoardFigure:
     """A chart, and its horizontal axis, from which the page finds what the pointer selects."""
 
-    shown: RunFigure
+    figure: RunFigure
     plot: Plot
 
 
@@ -286,14 +286,14 @@ class Board:
     def _name(self, path: Path) -> str:
         return self.folder.resolve().name if path == self.folder else path.relative_to(self.folder).as_posix()
 
-    def shown(self, view: View) -> list[FollowedRun]:
+    def selected(self, view: View) -> list[FollowedRun]:
         """The runs of a view, at most `LINES`: the latest, if none is named."""
         named = [run for name, run in self.runs.items() if not view.runs or name in view.runs]
         return sorted(sorted(named, key=lambda run: run.written)[-LINES:], key=lambda run: run.name)
 
     def charts(self, view: View) -> tuple[list[BoardFigure], list[BoardFigure]]:
         """Overlaid curves of the runs: the metrics by which their kinds are judged, and all others."""
-        runs = self.shown(view)
+        runs = self.selected(view)
         named: dict[str, Overlay] = {}
         for kind in dict.fromkeys(run.kind for run in runs):
             for panel in panels_of(kind):
@@ -334,7 +334,7 @@ class Board:
     def samples(self, view: View) -> tuple[list[FoundSample], int]:
         """The latest samples of the runs that contain the text of the search, and how many there are in all."""
         words, matches = view.search.casefold(), list[FoundSample]()
-        for run in self.shown(view):
+        for run in self.selected(view):
             for row in run.content.samples:
                 prompt, completion = string(row, "prompt"), string(row, "completion")
                 if words in prompt.casefold() or words in completion.casefold():

@@ -19,7 +19,7 @@ def render_frame(board: Board, nonce: str) -> str:
 
 def render_parts(board: Board, view: View) -> str:
     """The runs with their status, what asks for a look, the charts and the samples of a view."""
-    runs = board.shown(view)
+    runs = board.selected(view)
     charts, more = board.charts(view)
     samples, count = board.samples(view)
     rows = [

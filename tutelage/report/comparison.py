@@ -208,12 +208,12 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
 def _read(folders: Sequence[Path]) -> list[_Run]:
     if len(folders) < 2:
         raise TutelageError("A comparison takes the folders of two or more runs.")
-    seen: dict[Path, Path] = {}
+    paths: dict[Path, Path] = {}
     runs = []
     for folder in folders:
-        if folder.resolve() in seen:
-            raise TutelageError(f"The run {folder} is given twice, first as {seen[folder.resolve()]}: leave one out.")
-        seen[folder.resolve()] = folder
+        if folder.resolve() in paths:
+            raise TutelageError(f"The run {folder} is given twice, first as {paths[folder.resolve()]}: leave one out.")
+        paths[folder.resolve()] = folder
         round_ = read(folder)
         if not round_.alone:
             stages = ", ".join(stage.name for stage in round_.stages)

@@ -123,7 +123,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def holds_model(folder: Path) -> bool:
-    """Whether the folder is that of a model or a checkpoint, whose `config.json` is not a run's."""
+    """Whether the folder contains a model or a checkpoint, whose `config.json` is not that of a run."""
     return (
         any((folder / name).exists() for name in MODEL_FILES) or "model_type" in read_object(folder / "config.json")[0]
     )
