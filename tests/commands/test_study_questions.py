@@ -67,7 +67,7 @@ def test_images_of_pairs_and_of_known_answers_come_with_the_questions(tmp_path: 
     made = main_questions(settings)
     (shown,) = made.images
     assert made.prompts[0].messages[0].content == f"![](images/{shown.name})\n\nWhat is it?"
-    assert any("b.png" not in line and "1 image is shown as text" in line for line in made.told)
+    assert any("b.png" not in line and "1 image is shown as text" in line for line in made.notes)
     golds = known_questions(settings, str(tmp_path / "known.jsonl"), "gold")
     assert golds.items[0].explanation == "It is an A."
     assert golds.images == (shown,)
@@ -87,7 +87,7 @@ def test_images_of_samples_are_those_of_the_questions_that_are_asked(sample: Pat
     made = main_questions(Init(study="s", from_sample=sample, limit=1))
     assert [file.content for file in made.images] == [png()]
     assert made.prompts[0].messages[0].content.startswith("Question 0?\n\n![](images/")
-    assert len(made.told) == 2
+    assert len(made.notes) == 2
 
 
 def test_a_known_answer_may_be_a_call(tmp_path: Path) -> None:

@@ -214,10 +214,10 @@ def _comparisons(completions: Sequence[CompletionRecord], annotations: Iterable[
             a, b = sorted(each.response_ids)
             key = stable_id(prompt_of[a], a, b)
             compared[key] = Comparison(key, prompt_of[a], a, b, "imported")
-    asked = {comparison.prompt_id for comparison in compared.values()}
+    prompt_ids = {comparison.prompt_id for comparison in compared.values()}
     yield from compared.values()
     yield from pair_completions(
-        (each for each in completions if each.prompt_id not in asked), pairs_per_prompt=1, rng_seed=0
+        (each for each in completions if each.prompt_id not in prompt_ids), pairs_per_prompt=1, rng_seed=0
     )
 
 

@@ -61,9 +61,9 @@ def main(settings: DocsSettings) -> int:
 
 def contents() -> str:
     """Return the names and titles of all pages."""
-    known = pages()
-    width = max(map(len, known))
-    lines = [f"  {name:<{width}}  {title_of(file)}" for name, file in known.items()]
+    paths = pages()
+    width = max(map(len, paths))
+    lines = [f"  {name:<{width}}  {title_of(file)}" for name, file in paths.items()]
     return "\n".join(
         [*lines, "", "tutelage docs PAGE         a page in the terminal", "tutelage docs PAGE --open  in a browser"]
     )
@@ -71,8 +71,8 @@ def contents() -> str:
 
 def title_of(page: Path) -> str:
     """Return the heading of a page."""
-    found = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1].replace("`", "") if found else page.stem
+    heading = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return heading[1].replace("`", "") if heading else page.stem
 
 
 def show(page: Path) -> None:
@@ -83,7 +83,7 @@ def show(page: Path) -> None:
     console = Console()
     os.environ.setdefault("LESS", "FRX")  # as git does: colours, and no pager for what fits on the screen
     text = re.sub(r"<img [^>]*alt=\"([^\"]*)\"[^>]*>", r"![\1]()", page.read_text(encoding="utf-8"))
-    text = re.sub(r"\]\((?![a-z]+:)([^)#\s]+\.md)(?:#[^)]*)?\)", lambda found: f"]({_name(page, found[1])})", text)
+    text = re.sub(r"\]\((?![a-z]+:)([^)#\s]+\.md)(?:#[^)]*)?\)", lambda match: f"]({_name(page, match[1])})", text)
     paged = console.is_terminal and sys.stdin.isatty()
     with console.pager(styles=True) if paged else nullcontext():
         console.print(Markdown(text, hyperlinks=False))
@@ -92,7 +92,7 @@ def show(page: Path) -> None:
 def _name(page: Path, link: str) -> str:
     """Return the name of the page that a link on a page leads to, or the link as it is."""
     file = (page.parent / link).resolve()
-    return next((name for name, known in pages().items() if known.resolve() == file), link)
+    return next((name for name, path in pages().items() if path.resolve() == file), link)
 
 
 def web_page(page: Path) -> Path:

@@ -106,12 +106,12 @@ def _place(error: OSError, words: Sequence[str]) -> str:
     if not isinstance(error.filename, str | bytes):
         return ""
     path = os.fsdecode(error.filename)
-    given = ((flag, value) for word in words for flag, _, value in [word.partition("=")])
-    flags = (pair for pair in (*itertools.pairwise(words), *given) if pair[0].startswith("--") and pair[1])
+    pairs = ((flag, value) for word in words for flag, _, value in [word.partition("=")])
+    flags = (pair for pair in (*itertools.pairwise(words), *pairs) if pair[0].startswith("--") and pair[1])
     named = (flag for flag, value in flags if f"{path}{os.sep}".startswith(value.rstrip(os.sep) + os.sep))
     flag = "".join(f"{name}: " for name in itertools.islice(named, 1))
-    shown = path if len(path) <= 200 else f"{path[:60]}… ({counted(len(path), 'character')})"
-    return f"{flag}{shown}: "
+    short = path if len(path) <= 200 else f"{path[:60]}… ({counted(len(path), 'character')})"
+    return f"{flag}{short}: "
 
 
 def _check_letters(words: Sequence[str]) -> None:

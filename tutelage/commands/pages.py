@@ -96,14 +96,14 @@ def page_named(name: str) -> Path:
 
     Raises TutelageError, with similar names, if there is no such page, or more than one.
     """
-    known = pages()
+    paths = pages()
     word = name.removesuffix(".md").removesuffix(f"/{INDEX}").removeprefix("docs/").strip("/")
-    if word in known:
-        return known[word]
-    ends = [each for each in known if each.rpartition("/")[2] == word]
+    if word in paths:
+        return paths[word]
+    ends = [each for each in paths if each.rpartition("/")[2] == word]
     if len(ends) == 1:
-        return known[ends[0]]
-    near = ends or get_close_matches(word, [*known, *(each.rpartition("/")[2] for each in known)], n=3)
+        return paths[ends[0]]
+    near = ends or get_close_matches(word, [*paths, *(each.rpartition("/")[2] for each in paths)], n=3)
     near = list(dict.fromkeys(near))
     guess = f"; did you mean {' or '.join(near)}?" if near else "."
     raise TutelageError(f"There is no page {name!r}{guess} `tutelage docs` lists all of them.")

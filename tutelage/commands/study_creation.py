@@ -39,7 +39,7 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None, episodes: 
     with closing(open_store(database(settings))) as store:
         study = _study(store, settings, presentation)
         if live is not None:
-            questions += Questions(told=(_converse(store, study, live),))
+            questions += Questions(notes=(_converse(store, study, live),))
         added = add_items(
             store, study.id, questions.prompts, questions.completions, questions.items,
             images=questions.images, actor=operator(),
@@ -47,7 +47,7 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None, episodes: 
         lineage = lineage or (lineage_of(settings.model) if settings.model and not _is_address(settings) else None)
         if lineage:
             open_round(store, study.id, settings.round, lineage, actor=operator())
-        for line in questions.told:
+        for line in questions.notes:
             print(line)
         print(
             f"{study.name}: {counted(added.items, 'new question')}, {added.known:,} already present, in {store.address}"

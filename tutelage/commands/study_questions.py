@@ -29,7 +29,7 @@ class Questions:
     prompts: tuple[Prompt, ...] = ()
     completions: tuple[CompletionRecord, ...] = ()
     items: "tuple[Item, ...]" = ()
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     images: "tuple[ImageFile, ...]" = ()
 
     def __add__(self, other: "Questions") -> "Questions":
@@ -37,7 +37,7 @@ class Questions:
             self.prompts + other.prompts,
             self.completions + other.completions,
             self.items + other.items,
-            self.told + other.told,
+            self.notes + other.notes,
             self.images + other.images,
         )
 
@@ -136,7 +136,7 @@ def _sampled_now(settings: Init, episodes: "EpisodeSettings | None") -> Question
     notes = [loaded.describe(), f"{_named(items, settings)} by {' and '.join(paths)}"]
     if silent:
         notes.append(f"omitted: {counted(silent, 'response')} without a text to show")
-    return Questions(prompts, _asked(every, items), items, tuple(notes))
+    return Questions(prompts, _compared(every, items), items, tuple(notes))
 
 
 def _pairs(settings: Init, answers: Sequence[Sequence[CompletionRecord]]) -> Sequence[Comparison]:
@@ -187,7 +187,7 @@ def _task(settings: Init) -> str:
     return find_kind(settings.kind).traits.task
 
 
-def _asked(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> tuple[CompletionRecord, ...]:
+def _compared(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> tuple[CompletionRecord, ...]:
     """Return the completions that occur in a question."""
     ids = {key for item in items for key in item.responses}
     return tuple(completion for completion in completions if completion.id in ids)

@@ -58,9 +58,9 @@ def remarks(*, quiet: bool) -> Iterator[None]:
 def follow(loop: Loop, *, quiet: bool) -> None:
     """Run the remaining steps of a loop, with progress unless `quiet`.
 
-    The first ctrl-C stops at once while the weights are those of the last step, as in a rollout, and else at the end
-    of the step; both write a checkpoint. The second one stops at once. All raise `Interrupted`, which says what is
-    kept.
+    The first ctrl-C stops immediately if the weights are those of the last step, for example during a rollout, and
+    otherwise at the end of the step; in both cases a checkpoint is written. The second one stops immediately. All
+    raise `Interrupted`, whose message says what was saved.
     """
     last, alone = None, loop.run.ranks.size == 1
 

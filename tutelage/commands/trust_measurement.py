@@ -34,7 +34,7 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
     is insufficient.
     """
     study = voted_study(data, name, run, without=_aligned_on(reward))
-    parts = MeasuredReward.of(reward, study.kept)
+    parts = MeasuredReward.of(reward, study.shared_columns)
     judged = judged_pairs(without_dropout(parts.measured), study.pairs, study)
     if len(judged) < len(study.pairs):
         missing = counted(len(study.pairs) - len(judged), "pair")
@@ -62,7 +62,7 @@ class JudgedStudy:
     columns: Mapping[str, Mapping[str, object]]
 
     @property
-    def kept(self) -> tuple[str, ...]:
+    def shared_columns(self) -> tuple[str, ...]:
         """Columns that the prompts of all pairs have."""
         columns = [set(self.columns.get(prompt_id(pair.messages), ())) for pair in self.pairs]
         return tuple(sorted(set.intersection(*columns))) if columns else ()
@@ -113,8 +113,7 @@ def _too_few(study: str, pairs: int, least: int) -> str:
 
 
 def judged_pairs(reward: Reward, pairs: Sequence[Preference], study: JudgedStudy) -> list[JudgedPair]:
-    """Scores of a reward on pairs of a study, beside the votes. A pair of which a response has no score is left
-    out."""
+    """Scores of a reward on pairs of a study, with the votes. Pairs with a response that has no score are omitted."""
     prompts = [
         Prompt(f"pair {number}", pair.messages, data=study.columns.get(prompt_id(pair.messages), {}))
         for number, pair in enumerate(pairs, 1)
@@ -202,4 +201,4 @@ def _record(trust: Trust, study: JudgedStudy) -> dict[str, object]:
     intervals = {name: [each.value, each.low, each.high] for name, each in measures.items()}
     weight = trust.weight if trust.weight > 0 else 1.0
     measured = {"pairs": trust.pairs, "votes": trust.votes, **intervals, "weight": weight}
-    return {**study.record, **measured, "columns": list(study.kept)}
+    return {**study.record, **measured, "columns": list(study.shared_columns)}

@@ -133,8 +133,8 @@ def read(settings: ImportSource) -> int:
     source = Path(settings.source).expanduser()
     if not source.is_dir():
         _read_table(settings)
-    elif given := [f"--{name.replace('_', '-')}" for name in given_values(settings)]:
-        raise TutelageError(f"{source} is a folder; {', '.join(given)} is about a table of votes.")
+    elif flags := [f"--{name.replace('_', '-')}" for name in given_values(settings)]:
+        raise TutelageError(f"{source} is a folder; {', '.join(flags)} is about a table of votes.")
     else:
         _restore(settings, source)
     return 0

@@ -60,12 +60,12 @@ class BenchmarkRow:
 
 def load_benchmark(source: str | Path) -> LoadedRecords[BenchmarkRow]:
     """Load the rows of a file. Raises TutelageError for a row that is not as described above, or an id that repeats."""
-    seen: set[tuple[str, str]] = set()
+    ids: set[tuple[str, str]] = set()
 
     def accept(row: BenchmarkRow) -> None:
-        if (row.subset, row.id) in seen:
+        if (row.subset, row.id) in ids:
             raise Unusable(f"the id {row.id!r} repeats")
-        seen.add((row.subset, row.id))
+        ids.add((row.subset, row.id))
 
     loaded = load(source, "a benchmark of rewards", (_FORMAT,), accept=accept)
     if loaded.skipped:
@@ -134,13 +134,13 @@ def _scored(reward: Reward, rows: Sequence[BenchmarkRow]) -> list[tuple[float, .
 def _write(
     settings: EvaluateSettings, rows: Sequence[BenchmarkRow], scores: Mapping[str, Sequence[tuple[float, ...]]]
 ) -> dict[str, Any]:
-    found = {name: _score(name, rows, own) for name, own in scores.items()}
+    benchmark_scores = {name: _score(name, rows, own) for name, own in scores.items()}
     summary: dict[str, Any] = {
         "prompts": len(rows),
-        "model": {name: one.overall for name, one in found.items()},
-        "reward_bench": {name: one.summary() for name, one in found.items()},
-        "columns": list(found),
-        "rows": _table(list(found.values())),
+        "model": {name: one.overall for name, one in benchmark_scores.items()},
+        "reward_bench": {name: one.summary() for name, one in benchmark_scores.items()},
+        "columns": list(benchmark_scores),
+        "rows": _table(list(benchmark_scores.values())),
     }
     settings.out.mkdir(parents=True, exist_ok=True)
     config.save(settings, settings.out / "config.json")
@@ -165,12 +165,12 @@ def _score(name: str, rows: Sequence[BenchmarkRow], scores: Sequence[tuple[float
         raise TutelageError(f"The reward {name} cannot be scored: {error}") from error
 
 
-def _table(found: Sequence[BenchmarkScore]) -> list[dict[str, Any]]:
+def _table(scores: Sequence[BenchmarkScore]) -> list[dict[str, Any]]:
     """Rows of the table: the mean over subsets, and each subset, by reward."""
-    rows = [{"name": "mean of subsets", "values": [one.overall for one in found], "note": ""}]
-    for index, subset in enumerate(found[0].subsets):
-        intervals = [one.subsets[index].interval for one in found]
+    rows = [{"name": "mean of subsets", "values": [one.overall for one in scores], "note": ""}]
+    for index, subset in enumerate(scores[0].subsets):
+        intervals = [one.subsets[index].interval for one in scores]
         ends = ", ".join(f"{low:.3f} to {high:.3f}" for low, high in intervals if low is not None and high is not None)
         note = counted(subset.n, "prompt") + (f", {ends}" if ends else "")
-        rows.append({"name": subset.subset, "values": [one.subsets[index].score for one in found], "note": note})
+        rows.append({"name": subset.subset, "values": [one.subsets[index].score for one in scores], "note": note})
     return rows

@@ -63,7 +63,7 @@ def reward_func(queries, prompts, labels):  # OpenRLHF asks for one answer at a 
 '''
 
 
-def openrlhf(recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None) -> Translation:
+def openrlhf(recipe: Recipe, export: ExportSettings, prompts: PromptSizes, reward_model: str | None) -> Translation:
     """Return the OpenRLHF settings for a recipe and a run over prompts of these sizes.
 
     `reward_model` is the folder of the reward model if it is the whole reward. Raises TutelageError for a choice
@@ -75,17 +75,17 @@ def openrlhf(recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward
     if recipe.reduce not in REDUCE:
         raise no_counterpart(recipe, f"reduce={recipe.reduce} (only token_mean and sequence_mean)", NAME)
     update = gradient_steps(recipe, NAME)
-    responses = minibatch(given.batch_size, update.minibatches) * recipe.samples
-    limit = given.sampling.max_new_tokens
-    differences = run_differences(recipe, given, NAME)
-    passes = given.steps * given.batch_size / prompts.count
+    responses = minibatch(export.batch_size, update.minibatches) * recipe.samples
+    limit = export.sampling.max_new_tokens
+    differences = run_differences(recipe, export, NAME)
+    passes = export.steps * export.batch_size / prompts.count
     if passes != int(passes):
         differences.append(
             f"The run goes {math.ceil(passes)} times through the {counted(prompts.count, 'prompt')}, where "
-            f"{counted(given.steps, 'step')} of {given.batch_size} are {passes:.2f} times: OpenRLHF counts episodes."
+            f"{counted(export.steps, 'step')} of {export.batch_size} are {passes:.2f} times: OpenRLHF counts episodes."
         )
     settings: dict[str, Value] = {
-        "actor.model_name_or_path": given.model.path,
+        "actor.model_name_or_path": export.model.path,
         "actor.gradient_checkpointing_enable": True,
         "actor.policy_loss_type": "ppo",
         "actor.loss_agg_mode": REDUCE[recipe.reduce],
@@ -96,34 +96,34 @@ def openrlhf(recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward
         "data.apply_chat_template": True,
         "data.max_len": prompts.longest + limit,
         "rollout.max_new_tokens": limit,
-        "rollout.temperature": given.sampling.temperature,
-        "rollout.batch_size": given.batch_size,
+        "rollout.temperature": export.sampling.temperature,
+        "rollout.batch_size": export.batch_size,
         "rollout.n_samples_per_prompt": recipe.samples,
         "train.batch_size": responses,
         "train.max_epochs": update.epochs,
         "train.num_episodes": math.ceil(passes),
-        "train.seed": given.seed,
+        "train.seed": export.seed,
         "train.colocate_all": True,
-        "vllm.num_engines": given.gpus,
+        "vllm.num_engines": export.gpus,
         "vllm.tensor_parallel_size": 1,
         "vllm.enable_sleep": True,
         "ds.enable_sleep": True,
         "ds.zero_stage": 3,
         "ckpt.output_dir": OwnFile("model"),
         "ckpt.path": OwnFile("checkpoints"),
-        "ckpt.save_steps": given.checkpoints.every or -1,
+        "ckpt.save_steps": export.checkpoints.every or -1,
     }
-    settings |= _machines(given) | _advantage(recipe) | _surrogate(recipe) | _penalty(recipe, differences)
-    settings |= _optimiser(given, "actor", given.optimiser.peak) | _adapters(given)
-    settings |= _critic(recipe, given) | _reward(recipe, given, reward_model)
+    settings |= _machines(export) | _advantage(recipe) | _surrogate(recipe) | _penalty(recipe, differences)
+    settings |= _optimiser(export, "actor", export.optimiser.peak) | _adapters(export)
+    settings |= _critic(recipe, export) | _reward(recipe, export, reward_model)
     return Translation(settings, tuple(differences))
 
 
-def _machines(given: ExportSettings) -> Settings:
-    each = min(given.gpus, given.gpus_per_node)
+def _machines(export: ExportSettings) -> Settings:
+    each = min(export.gpus, export.gpus_per_node)
     settings: Settings = {}
     for model in ("actor", "ref", "critic", "reward"):
-        settings |= {f"{model}.num_nodes": given.nodes, f"{model}.num_gpus_per_node": each}
+        settings |= {f"{model}.num_nodes": export.nodes, f"{model}.num_gpus_per_node": each}
     return settings
 
 
@@ -178,8 +178,8 @@ def _penalty(recipe: Recipe, differences: list[str]) -> Settings:
     }
 
 
-def _optimiser(given: ExportSettings, owner: str, rate: float) -> Settings:
-    optimiser = given.optimiser
+def _optimiser(settings: ExportSettings, owner: str, rate: float) -> Settings:
+    optimiser = settings.optimiser
     schedules = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
     warmup = optimiser.warmup
     return {
@@ -188,38 +188,38 @@ def _optimiser(given: ExportSettings, owner: str, rate: float) -> Settings:
         f"{owner}.adam.eps": optimiser.eps,
         f"{owner}.adam.weight_decay": optimiser.weight_decay,
         f"{owner}.lr_scheduler": schedules[optimiser.schedule],
-        f"{owner}.lr_warmup_ratio": warmup if warmup < 1 else warmup / given.steps,
+        f"{owner}.lr_warmup_ratio": warmup if warmup < 1 else warmup / settings.steps,
         f"{owner}.max_norm": min(optimiser.max_norm, UNBOUNDED),
     }
 
 
-def _adapters(given: ExportSettings) -> Settings:
-    if not given.lora.rank:
+def _adapters(settings: ExportSettings) -> Settings:
+    if not settings.lora.rank:
         return {}
-    targets = given.lora.targets
+    targets = settings.lora.targets
     return {
-        "ds.lora.rank": given.lora.rank,
-        "ds.lora.alpha": round(given.lora.alpha),
+        "ds.lora.rank": settings.lora.rank,
+        "ds.lora.alpha": round(settings.lora.alpha),
         "ds.lora.target_modules": ("all-linear",) if targets == "auto" else tuple(targets.split(",")),
     }
 
 
-def _critic(recipe: Recipe, given: ExportSettings) -> Settings:
+def _critic(recipe: Recipe, settings: ExportSettings) -> Settings:
     critic = recipe.critic
     if critic is None:
         return {}
-    return dict(_optimiser(given, "critic", given.critic_lr or given.optimiser.peak)) | {
-        "critic.model_name_or_path": given.model.path if given.critic == "trunk" else given.critic_source,
+    return dict(_optimiser(settings, "critic", settings.critic_lr or settings.optimiser.peak)) | {
+        "critic.model_name_or_path": settings.model.path if settings.critic == "trunk" else settings.critic_source,
         "critic.value_clip": critic.clip or UNBOUNDED,
         "critic.freezing_steps": critic.warmup if critic.warmup else None,
     }
 
 
-def _reward(recipe: Recipe, given: ExportSettings, reward_model: str | None) -> Settings:
+def _reward(recipe: Recipe, export: ExportSettings, reward_model: str | None) -> Settings:
     settings: dict[str, Value] = {"reward.clip_range": (-UNBOUNDED, UNBOUNDED)}
     overlong = score_shaping(recipe).overlong
     if overlong is not None:
-        settings["reward.overlong_buffer_len"] = overlong.buffer * given.sampling.max_new_tokens
+        settings["reward.overlong_buffer_len"] = overlong.buffer * export.sampling.max_new_tokens
         settings["reward.overlong_penalty_factor"] = overlong.penalty
     if reward_model is None:
         return settings | {"reward.remote_url": OwnFile("reward.py")}

@@ -100,9 +100,9 @@ def _with_whole_paths(settings: ExportSettings, model: str) -> ExportSettings:
     )
 
 
-def _reward_with_whole_path(given: str) -> str:
+def _reward_with_whole_path(reward: str) -> str:
     """Make the path in the name of a reward absolute, whether the folder of a reward model or the file of a judge."""
-    name, _ = split_weight(given)
+    name, _ = split_weight(reward)
     kind, _, file = name.partition(":")
     whole = name
     if names_model(name):
@@ -110,7 +110,7 @@ def _reward_with_whole_path(given: str) -> str:
         whole = f"{fold}:{_whole_path(folder)}" if fold else _whole_path(folder)
     elif kind == "judge":
         whole = f"judge:{_whole_path(file)}"
-    return whole + given.removeprefix(name)
+    return whole + reward.removeprefix(name)
 
 
 def _sole_reward_model(recipe: Recipe, settings: ExportSettings) -> str | None:

@@ -98,13 +98,13 @@ def _shaping_differences(recipe: Recipe) -> list[str]:
     return ["Completions that are cut at the limit keep the reward's score: shaping.missing_end is not exported."]
 
 
-def run_differences(recipe: Recipe, given: ExportSettings, trainer: str) -> list[str]:
+def run_differences(recipe: Recipe, settings: ExportSettings, trainer: str) -> list[str]:
     """Return the differences of every trainer for settings of the run without a counterpart."""
     differences = _shaping_differences(recipe)
-    alpha = given.lora.alpha
-    if given.lora.rank and alpha != int(alpha):
+    alpha = settings.lora.alpha
+    if settings.lora.rank and alpha != int(alpha):
         differences.append(f"{trainer} takes whole numbers for lora.alpha: {alpha:g} became {round(alpha)}.")
-    if recipe.critic is not None and given.critic == "trunk":
+    if recipe.critic is not None and settings.critic == "trunk":
         differences.append(
             f"The values come from a separate network: {trainer} has no value head on the policy's trunk."
         )

@@ -54,7 +54,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 '''
 
 
-def verl(recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None) -> Translation:
+def verl(recipe: Recipe, export: ExportSettings, prompts: PromptSizes, reward_model: str | None) -> Translation:
     """Return the verl settings for a recipe and a run over prompts of these sizes.
 
     `reward_model` is the folder of the reward model if it is the whole reward. Raises TutelageError for a choice
@@ -62,41 +62,41 @@ def verl(recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_mod
     """
     refuse_what_none_has(recipe, NAME)
     update = gradient_steps(recipe, NAME)
-    differences = run_differences(recipe, given, NAME)
+    differences = run_differences(recipe, export, NAME)
     settings: dict[str, Value] = {
         "data.train_files": OwnFile("prompts.jsonl"),
         "data.val_files": OwnFile("prompts.jsonl"),
-        "data.train_batch_size": given.batch_size,
+        "data.train_batch_size": export.batch_size,
         "data.max_prompt_length": prompts.longest,
-        "data.max_response_length": given.sampling.max_new_tokens,
-        "data.seed": given.seed,
-        "actor_rollout_ref.model.path": given.model.path,
+        "data.max_response_length": export.sampling.max_new_tokens,
+        "data.seed": export.seed,
+        "actor_rollout_ref.model.path": export.model.path,
         "actor_rollout_ref.model.enable_gradient_checkpointing": True,
         f"{ROLLOUT}.name": "vllm",
         f"{ROLLOUT}.n": recipe.samples,
-        f"{ROLLOUT}.temperature": given.sampling.temperature,
+        f"{ROLLOUT}.temperature": export.sampling.temperature,
         f"{ROLLOUT}.tensor_model_parallel_size": 1,
         f"{ACTOR}.use_dynamic_bsz": True,
         f"{ACTOR}.ppo_epochs": update.epochs,
-        f"{ACTOR}.ppo_mini_batch_size": minibatch(given.batch_size, update.minibatches),
+        f"{ACTOR}.ppo_mini_batch_size": minibatch(export.batch_size, update.minibatches),
         f"{ACTOR}.loss_agg_mode": REDUCE[recipe.reduce],
         f"{ACTOR}.entropy_coeff": float(recipe.entropy),  # type: ignore[arg-type]
-        "trainer.total_training_steps": given.steps,
-        "trainer.total_epochs": given.steps,
-        "trainer.nnodes": given.nodes,
-        "trainer.n_gpus_per_node": min(given.gpus, given.gpus_per_node),
+        "trainer.total_training_steps": export.steps,
+        "trainer.total_epochs": export.steps,
+        "trainer.nnodes": export.nodes,
+        "trainer.n_gpus_per_node": min(export.gpus, export.gpus_per_node),
         "trainer.project_name": "tutelage",
         "trainer.experiment_name": recipe.name,
         "trainer.default_local_dir": OwnFile("checkpoints"),
         "trainer.logger": ("console",),
         "trainer.val_before_train": False,
-        "trainer.save_freq": given.checkpoints.every or -1,
+        "trainer.save_freq": export.checkpoints.every or -1,
     }
     if recipe.reduce == "fixed_length":
-        settings[f"{ACTOR}.loss_scale_factor"] = given.sampling.max_new_tokens
+        settings[f"{ACTOR}.loss_scale_factor"] = export.sampling.max_new_tokens
     settings |= _advantage(recipe) | _surrogate(recipe) | _penalty(recipe)
-    settings |= _optimiser(given, ACTOR, given.optimiser.peak, differences)
-    settings |= _adapters(given) | _critic(recipe, given, differences)
+    settings |= _optimiser(export, ACTOR, export.optimiser.peak, differences)
+    settings |= _adapters(export) | _critic(recipe, export, differences)
     settings |= _reward(reward_model)
     if recipe.dynamic_sampling:
         settings["algorithm.filter_groups.enable"] = True
@@ -175,8 +175,8 @@ def _penalty(recipe: Recipe) -> Settings:
     }
 
 
-def _optimiser(given: ExportSettings, owner: str, rate: float, differences: list[str]) -> Settings:
-    optimiser = given.optimiser
+def _optimiser(settings: ExportSettings, owner: str, rate: float, differences: list[str]) -> Settings:
+    optimiser = settings.optimiser
     schedule = optimiser.schedule
     if schedule == "linear" and owner == ACTOR:
         differences.append("The learning rate stays constant after its warm-up: verl has no linear decay.")
@@ -195,24 +195,24 @@ def _optimiser(given: ExportSettings, owner: str, rate: float, differences: list
     }
 
 
-def _adapters(given: ExportSettings) -> Settings:
-    if not given.lora.rank:
+def _adapters(settings: ExportSettings) -> Settings:
+    if not settings.lora.rank:
         return {}
-    targets = given.lora.targets
+    targets = settings.lora.targets
     return {
-        "actor_rollout_ref.model.lora_rank": given.lora.rank,
-        "actor_rollout_ref.model.lora_alpha": round(given.lora.alpha),
+        "actor_rollout_ref.model.lora_rank": settings.lora.rank,
+        "actor_rollout_ref.model.lora_alpha": round(settings.lora.alpha),
         "actor_rollout_ref.model.target_modules": "all-linear" if targets == "auto" else tuple(targets.split(",")),
         f"{ROLLOUT}.load_format": "safetensors",
     }
 
 
-def _critic(recipe: Recipe, given: ExportSettings, differences: list[str]) -> Settings:
+def _critic(recipe: Recipe, settings: ExportSettings, differences: list[str]) -> Settings:
     critic = recipe.critic
     if critic is None:
         return {}
-    begins = given.model.path if given.critic == "trunk" else given.critic_source
-    own = _optimiser(given, "critic", given.critic_lr or given.optimiser.peak, differences)
+    begins = settings.model.path if settings.critic == "trunk" else settings.critic_source
+    own = _optimiser(settings, "critic", settings.critic_lr or settings.optimiser.peak, differences)
     return dict(own) | {
         "critic.model.path": begins,
         "critic.cliprange_value": critic.clip or UNBOUNDED,

@@ -30,7 +30,7 @@ class Align(JudgeSettings):
     out: Path
     """Folder for judge.toml, the aligned judge, and alignment.json, the figures."""
     texts: tuple[Path, ...] = ()
-    """Files with further rubrics to try, beside the built-in additions to that of the judge."""
+    """Files with further rubrics to try, in addition to the built-in variants of the judge's own."""
     examples: int = 4
     """Pairs with people's preferences to show to the judge; 0 for none."""
     limit: int = 400

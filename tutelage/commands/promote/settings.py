@@ -10,8 +10,8 @@ from tutelage.base.errors import TutelageError
 
 @dataclass(frozen=True, kw_only=True)
 class PromoteSettings:
-    """Promote the model of a run over the present one on the evidence of a split test, or say what is missing. The
-    decision goes into the run and its model card."""
+    """Promote the model of a run over the present one on the evidence of a split test, or report what is missing. The
+    decision is recorded in the run and its model card."""
 
     run: tyro.conf.Positional[Path]
     """Folder of the candidate that a training command wrote with --out."""

@@ -89,8 +89,8 @@ class RatersResult:
         gold = self.file.gold
         if gold is None or self.learnt_gold or self.choice is None or not (gold >= 0).any():
             return {}
-        known = gold >= 0
-        return {name: label_hits(fit.posterior[known], gold[known]) for name, fit in self.choice.fits.items()}
+        has_gold = gold >= 0
+        return {name: label_hits(fit.posterior[has_gold], gold[has_gold]) for name, fit in self.choice.fits.items()}
 
     def gold_answers(self) -> tuple[Ints, Ints]:
         """Return [R] each: numbers of right choices and of choices, on items with a known answer."""

@@ -272,7 +272,7 @@ def open_use(address: str, name: str) -> tuple[Store, Study]:
 
 
 def _refused(function: Any, *args: Any, **more: Any) -> Any:
-    """The result of a function of the study, whose refusals become those of a request."""
+    """Call a function of the study, and convert its errors to those of a request."""
     try:
         return function(*args, **more)
     except OutdatedConsent as error:
