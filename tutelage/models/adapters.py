@@ -85,7 +85,8 @@ def read_past(model: PreTrainedModel) -> list[str]:
     """Names of linear layers whose weight the model reads without calling them. An adapter there has no effect in
     training, and changes the model when it is merged: the router of LongCat, for example.
 
-    Such a layer is not called in a pass whose output depends on its weight. A pass that fails shows none.
+    Such a layer is not called in a forward pass whose output depends on its weight. If the pass fails, the result is
+    empty.
     """
     layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear)}
     tokens = tokens_of(model, torch.arange(1, 17)[None] * 7)

@@ -79,9 +79,9 @@ class Budget:
         self._at_work: Tensor | None = None
 
     @classmethod
-    def of(cls, given: "int | Budget") -> "Budget":
+    def of(cls, value: "int | Budget") -> "Budget":
         """The budget itself, or a new one of that many tokens."""
-        return given if isinstance(given, Budget) else cls(given)
+        return value if isinstance(value, Budget) else cls(value)
 
     def parts(self, split: Split[B], batch: B, at_end: Callable[[], None] | None = None) -> Iterator[Int[Tensor, " b"]]:
         """Micro-batches of this rank's rows of a batch, by `split`. Yields Int[b], indices into `batch`.

@@ -148,9 +148,9 @@ def _merges(model: Mapping[str, Any]) -> list[Sequence[str]]:
     return [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
 
 
-def _split_name(told: Mapping[str, Any]) -> str:
+def _split_name(fields: Mapping[str, Any]) -> str:
     """llama.cpp's name of the pre-tokenizer of a byte-level tokenizer."""
-    normalizer, splitter = told.get("normalizer"), told.get("pre_tokenizer") or {}
+    normalizer, splitter = fields.get("normalizer"), fields.get("pre_tokenizer") or {}
     if normalizer and normalizer.get("type") != "NFC":
         raise _refused(f"that normalises text by {normalizer.get('type')}")
     name = split_name(splitter)
@@ -159,9 +159,9 @@ def _split_name(told: Mapping[str, Any]) -> str:
     return name
 
 
-def _add_sentencepiece(writer: GGUFWriter, told: Mapping[str, Any]) -> None:
+def _add_sentencepiece(writer: GGUFWriter, fields: Mapping[str, Any]) -> None:
     """Write the key of SentencePiece's BPE, and whether a space is prepended to texts."""
-    splitter, normalizer = told.get("pre_tokenizer") or {}, told.get("normalizer") or {}
+    splitter, normalizer = fields.get("pre_tokenizer") or {}, fields.get("normalizer") or {}
     parts = normalizer.get("normalizers", [normalizer])
     prepended = any(part.get("type") == "Prepend" for part in parts)
     if splitter.get("type") == "Metaspace":

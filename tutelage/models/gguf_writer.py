@@ -78,9 +78,9 @@ def frequency_factors(settings: Any) -> Float[Tensor, " half"] | None:
     return plain / scaled
 
 
-def _refused(kind: str, name: str, value: object, wanted: str) -> TutelageError:
+def _refused(kind: str, name: str, value: object, expected: str) -> TutelageError:
     return TutelageError(
-        f"This {kind} model has {name} = {value!r} in its configuration, but llama.cpp requires {wanted}; its GGUF "
+        f"This {kind} model has {name} = {value!r} in its configuration, but llama.cpp requires {expected}; its GGUF "
         f"file would give different outputs. {INSTEAD}."
     )
 

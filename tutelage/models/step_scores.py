@@ -94,8 +94,8 @@ def step_rows(items: Sequence[EncodedSteps], pad: int, device: torch.device, *, 
 def turn_rows(rollout: Rollout, ends: Sequence[int], longest: int | None) -> Rows:
     """Rows whose columns are the ends of the turns of each row of a rollout, see `read_at`.
 
-    A turn ends with one of the tokens `ends`. One that was sampled without, as when it was cut, is read at the end that
-    follows it, `ends[0]` after the last turn.
+    A turn ends with one of the tokens `ends`. If a turn was sampled without one, for example because it was cut,
+    it is scored at the end token that follows it, `ends[0]` after the last turn.
     """
     contexts = with_end(_fitting(rollout.contexts, longest), ends)
     last = rollout.mask & ~pad_columns(rollout.mask[:, 1:], (0, 1), value=False)

@@ -108,8 +108,8 @@ class CappedReward(RewardWrapper):
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
         """Capped scores, and the uncapped scores of the components."""
-        found = breakdown_of(self.reward, completions)
-        return Breakdown(found.total.clamp(self.lowest, self.highest), found.parts, found.credit)
+        breakdown = breakdown_of(self.reward, completions)
+        return Breakdown(breakdown.total.clamp(self.lowest, self.highest), breakdown.parts, breakdown.credit)
 
 
 def parts_by_name(rewards: Sequence[Reward], scores: Sequence[Breakdown]) -> Mapping[str, Tensor]:
@@ -147,11 +147,11 @@ class Ensemble(BreakdownReward):
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
         """Combined scores, and those of each member by name."""
-        found = [breakdown_of(member, completions) for member in self.members]
-        scores = torch.stack([each.total for each in found])
+        breakdowns = [breakdown_of(member, completions) for member in self.members]
+        scores = torch.stack([each.total for each in breakdowns])
         combined = combine(scores.double(), self.how, self.weight).to(scores.dtype)
-        credit = _weighted_credit([1 / len(found)] * len(found), found)
-        return Breakdown(combined, parts_by_name(self.members, found), credit)
+        credit = _weighted_credit([1 / len(breakdowns)] * len(breakdowns), breakdowns)
+        return Breakdown(combined, parts_by_name(self.members, breakdowns), credit)
 
 
 def combine(scores: Tensor, how: Combination, weight: float = 1.0) -> Tensor:
@@ -199,9 +199,9 @@ class DealtReward(RewardWrapper):
         own = [place for place, name in enumerate(ids) if rank_of[name] == self.ranks.rank]
         mine = selected(completions, own)
         together = self.ranks.together if self.passes is None else self.passes.together
-        found = together(lambda: breakdown_of(self.reward, mine) if own else None)
-        columns = {} if found is None else {TOTAL: found.total} | dict(found.parts)
-        credit = None if found is None or found.credit is None else found.credit.tolist()
+        breakdown = together(lambda: breakdown_of(self.reward, mine) if own else None)
+        columns = {} if breakdown is None else {TOTAL: breakdown.total} | dict(breakdown.parts)
+        credit = None if breakdown is None or breakdown.credit is None else breakdown.credit.tolist()
         gathered = self.ranks.gather((own, {name: values.tolist() for name, values in columns.items()}, credit))
         device = device_of(completions)
         whole = {name: torch.zeros(len(completions)) for _, part, _ in gathered for name in part}

@@ -13,12 +13,12 @@ FOLDS = ("last", "min", "product", "mean", "sum")
 """Ways to make the score of a completion from the scores of its steps, as in min:FOLDER."""
 
 
-def split_weight(given: str) -> tuple[str, str | None]:
+def split_weight(reward: str) -> tuple[str, str | None]:
     """Split a reward into its name and the text of its weight, None without one. Raises TutelageError for invalid
     input."""
-    match = _SPEC.fullmatch(given)
+    match = _SPEC.fullmatch(reward)
     if match is None:
-        raise TutelageError(f"The reward {given!r} cannot be read; its weight is a number after a single =.")
+        raise TutelageError(f"The reward {reward!r} cannot be read; its weight is a number after a single =.")
     return match[1], match[2]
 
 
@@ -35,6 +35,6 @@ def split_fold(name: str) -> tuple[str, str]:
     return (folder, kind) if colon and kind in FOLDS else (name, "")
 
 
-def reward_models(given: Sequence[str]) -> list[str]:
+def reward_models(rewards: Sequence[str]) -> list[str]:
     """Folders of the reward models among rewards, without weights."""
-    return [split_fold(name)[0] for name, _ in map(split_weight, given) if names_model(name)]
+    return [split_fold(name)[0] for name, _ in map(split_weight, rewards) if names_model(name)]

@@ -183,8 +183,8 @@ class Completions(Sequence[Completion]):
         prompt_ids = empty if rows is None else _token_ids(rows.prompt, rows.prompt_mask)
         answered = empty if rows is None else _token_ids(rows.response, rows.mask)
         ended = [True] * count if self.terminated is None else self.terminated
-        said = rows.transcripts if isinstance(rows, Rollout) and rows.transcripts else empty
-        columns = zip(self.prompts, said, self.answers, ended, prompt_ids, answered, strict=True)
+        transcripts = rows.transcripts if isinstance(rows, Rollout) and rows.transcripts else empty
+        columns = zip(self.prompts, transcripts, self.answers, ended, prompt_ids, answered, strict=True)
         return tuple(
             Completion(prompt.id, turns[:-1] or prompt.messages, answer, prompt.data, end, prompt_tokens, tokens)
             for prompt, turns, answer, end, prompt_tokens, tokens in columns

@@ -31,16 +31,21 @@ class OfflineCompletion:
 
 
 class OfflineMixture:
-    """Generator that samples a fraction `drawn` of the completions with `generator` and takes the others from `given`,
-    by prompt id, with log-probabilities of the current policy.
+    """Generator that samples a fraction `drawn` of the completions with `generator` and takes the others, by prompt id,
+    from `offline`, with log-probabilities of the current policy.
 
     One completion per prompt.
     """
 
     def __init__(
-        self, generator: Generator, given: Mapping[str, OfflineCompletion], drawn: float, policy: Policy, budget: Budget
+        self,
+        generator: Generator,
+        offline: Mapping[str, OfflineCompletion],
+        drawn: float,
+        policy: Policy,
+        budget: Budget,
     ) -> None:
-        self.generator, self.given, self.drawn = generator, given, drawn
+        self.generator, self.offline, self.drawn = generator, offline, drawn
         self.policy, self.budget = policy, budget
         self.version = 0
 
@@ -75,7 +80,7 @@ class OfflineMixture:
     def _given(self, prompts: PromptTokens, temperature: float) -> Rollout:
         responses = []
         for name in prompts.ids:
-            own, count = self.given[name], len(self.given[name].tokens)
+            own, count = self.offline[name], len(self.offline[name].tokens)
             unknown, versions = (0.0,) * count, (self.version,) * count
             responses.append(SampledCompletion(own.tokens, unknown, own.terminated, own.text, versions))
         pad = pad_token_id(self.policy.tokenizer)

@@ -163,13 +163,13 @@ def collect(
     sampling/rounds, and groups/dead, score/mean and score/std of all samples.
     """
     seed = rollout_seed(settings.seed, step)
-    wanted = prompts(step)
-    first = complete(generator, wanted, recipe.samples, settings.sampling, reward, seed=seed, scored_first=scored_first)
+    batch = prompts(step)
+    first = complete(generator, batch, recipe.samples, settings.sampling, reward, seed=seed, scored_first=scored_first)
     if not recipe.dynamic_sampling:
         metrics = _unscored([first]) | episode_metrics([first.rollout])
         return Collection(_with_scores(first, reward), int(first.rollout.mask.sum()), metrics)
     rounds, live = [first], [_live(recipe, first, state, settings)]
-    while (missing := len(wanted) - _count(live)) > 0 and len(rounds) < recipe.dynamic_sampling:
+    while (missing := len(batch) - _count(live)) > 0 and len(rounds) < recipe.dynamic_sampling:
         share = max(_count(live), 1) / sum(len(round.prompts) for round in rounds)
         fresh = prompts(step + len(rounds) * total)[: math.ceil(missing / share)]
         other = seed + (len(rounds) << 40)  # a repeated prompt should get other completions
@@ -177,7 +177,7 @@ def collect(
         live.append(_live(recipe, rounds[-1], state, settings))
     useful = [round.only(which) for round, which in zip(rounds, live, strict=True) if which.any()]
     first = next((round for round in rounds if not round.score.isnan().all()), first)
-    chosen = _joined(useful, len(wanted)) if useful else _with_scores(first, reward)
+    chosen = _joined(useful, len(batch)) if useful else _with_scores(first, reward)
     scores = torch.cat([round.score for round in rounds])
     scores = scores[~scores.isnan()]
     metrics = (

@@ -166,14 +166,14 @@ def damage(checkpoint: Path) -> str:
     files = note.get("files", {})
     if not isinstance(files, dict):
         return f"{NOTE} cannot be read"
-    for name, written in files.items():
+    for name, bytes_written in files.items():
         path = checkpoint / name
         try:
             if not path.is_file():
                 return f"{name} is missing"
-            if (size := path.stat().st_size) != written["bytes"]:
-                return f"{name} has {counted(size, 'byte')} instead of {written['bytes']:,}"
-            if _description(path) != written:
+            if (size := path.stat().st_size) != bytes_written["bytes"]:
+                return f"{name} has {counted(size, 'byte')} instead of {bytes_written['bytes']:,}"
+            if _description(path) != bytes_written:
                 return f"{name} has other content than was written"
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"

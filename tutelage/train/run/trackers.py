@@ -113,21 +113,21 @@ def start_tracker(name: str, path: Path, settings: Mapping[str, object], past: P
         raise TutelageError(
             f"There is no tracker {name!r}; the known ones are {', '.join(_TRACKERS)}, and module:NAME is your own."
         )
-    seen: dict[str, Past] = {}
+    pasts: dict[str, Past] = {}
     if (path / SEEN).exists():
         content = json.loads((path / SEEN).read_text(encoding="utf-8"))
-        seen = {each: Past(**of_run) for each, of_run in content.items()}
+        pasts = {each: Past(**of_run) for each, of_run in content.items()}
     present, past = past or Past(), Past()
-    if name in seen:
-        past = replace(seen[name], kept=present.kept, logged=max(present.logged, seen[name].logged))
+    if name in pasts:
+        past = replace(pasts[name], kept=present.kept, logged=max(present.logged, pasts[name].logged))
     try:
         tracker = kind(path, settings, past)
     except ImportError as error:
         raise TutelageError(f'The tracker {name} is not installed: pip install "tutelage[{name}]".') from error
     except Exception as error:
         raise TutelageError(f"The tracker {name} does not start: {error}") from error
-    seen |= {name: replace(past, id=tracker.id)}
-    write_atomically(path / SEEN, json.dumps({each: asdict(of_run) for each, of_run in seen.items()}))
+    pasts |= {name: replace(past, id=tracker.id)}
+    write_atomically(path / SEEN, json.dumps({each: asdict(of_run) for each, of_run in pasts.items()}))
     return KeptTracker(name, tracker, -1 if kind.repeats else past.logged)
 
 

@@ -107,15 +107,15 @@ def encode_records(
         return encode_one(record, whole) if len(whole) == len(rows) else "no room for its response"
 
     def kept(number: int, record: R) -> T | None:
-        made = value(record, cuts)
-        if not isinstance(made, str):
-            return made
-        cuts.dropped.append(f"row {number}: {made}")
+        encoded = value(record, cuts)
+        if not isinstance(encoded, str):
+            return encoded
+        cuts.dropped.append(f"row {number}: {encoded}")
         return None
 
     if len(records) <= MOST_IN_MEMORY:
-        made = (kept(number, record) for number, record in enumerate(records, 1))
-        return [one for one in made if one is not None], cuts
+        encoded = (kept(number, record) for number, record in enumerate(records, 1))
+        return [one for one in encoded if one is not None], cuts
     certain = _certain(records, conversations, tokenizer, max_length)
     numbered = zip(enumerate(records, 1), certain, strict=False)
     left = [record for (number, record), fits in numbered if fits or kept(number, record) is not None]

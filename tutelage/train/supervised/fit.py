@@ -110,10 +110,10 @@ def _take_step(
         for name, value in ({"loss": loss} | metrics).items():
             totals[name] = totals[name] + value.detach()
     adapter_dropout(model.model, False)
-    found = {name: float(total) for name, total in totals.items()}
-    return budget.ranks.totals(found) | learner.update()
+    averages = {name: float(total) for name, total in totals.items()}
+    return budget.ranks.totals(averages) | learner.update()
 
 
 def _named(index: Tensor) -> str:
-    shown = ", ".join(str(i) for i in index[:8].tolist())
-    return shown + (f" and {len(index) - 8} more" if len(index) > 8 else "") + " of the batch"
+    numbers = ", ".join(str(i) for i in index[:8].tolist())
+    return numbers + (f" and {len(index) - 8} more" if len(index) > 8 else "") + " of the batch"
