@@ -222,9 +222,9 @@ class EpisodeSettings:
     environment_timeout: float = field(default=120.0, metadata=LATER)
     """Seconds that an environment may take between two turns before the episode is played again."""
     deterministic: bool = field(default=False, metadata=LATER)
-    """Take each turn in all episodes at once, so that no result depends on the time that tools take. By default a turn
-    is sampled as soon as its tools are done, beside those of other episodes: faster, and with some engines the rounding
-    depends on that time."""
+    """Sample the next turn of all episodes together, so that results do not depend on the time that tools take. By
+    default a turn is sampled as soon as its tools are done, together with turns of other episodes: that is faster, but
+    with some engines the rounding depends on the time."""
 
     @property
     def has_episodes(self) -> bool:

@@ -62,7 +62,7 @@ def _required_first(info: tyro.constructors.StructTypeInfo) -> tyro.constructors
     texts of the fields are paragraphs, without the line breaks of the source."""
     if not is_section(info.type):
         return None
-    hints, given = get_type_hints(info.type, include_extras=True), isinstance(info.default, info.type)
+    hints, has_values = get_type_hints(info.type, include_extras=True), isinstance(info.default, info.type)
     texts = functools.cache(functools.partial(field_texts, info.type))  # read for a help alone
 
     def text(name: str) -> str:
@@ -72,7 +72,7 @@ def _required_first(info: tyro.constructors.StructTypeInfo) -> tyro.constructors
         tyro.constructors.StructFieldSpec(
             field.name,
             hints[field.name],
-            getattr(info.default, field.name) if given else _default(field),
+            getattr(info.default, field.name) if has_values else _default(field),
             helptext=functools.partial(text, field.name),
         )
         for field in settable(info.type)
