@@ -25,8 +25,9 @@ from bench.ours import run_workflow, step_ends
 from bench.planned import SETTINGS
 
 aten: Any = torch.ops.aten
-BLOCK, LANES = 48, 16
-"""Queries of a block of the compiled attention, and columns that its scores are rounded up to (packed_sequence.hpp)."""
+STRIP, BLOCK, LANES = 12, 48, 16
+"""Queries that read their own sequence up to the last one of them in the compiled attention, in float32 and in bf16, and
+columns that scores are rounded up to (packed_attention.hpp, packed_sequence.hpp)."""
 
 
 def _attention(query: Any, key: Any, products: int) -> int:
@@ -67,10 +68,10 @@ class Operations(TorchDispatchMode):
         return out
 
 
-def attention_pairs(layout: Any) -> tuple[int, int]:
+def attention_pairs(layout: Any, block: int = STRIP) -> tuple[int, int]:
     """Queries times the keys that they are multiplied with in the compiled attention of a layout, for one head.
 
-    A block of queries reads its prefix and its own sequence up to the block's last token; the second number has the
+    A `block` of queries reads its prefix and its own sequence up to the block's last token; the second number has the
     columns that scores are padded with. Tokens that are in several sequences are queries in the first of them.
     """
     lengths = layout.sequence.bincount()
@@ -79,11 +80,15 @@ def attention_pairs(layout: Any) -> tuple[int, int]:
     sizes = zip(lengths.tolist(), layout.skipped().tolist(), prefixes, strict=True)
     for number, (length, known, prefix) in enumerate(sizes):
         before = 0 if prefix == number else int(lengths[prefix])
-        for start in range(known, length, BLOCK):
-            end = min(start + BLOCK, length)
+        for start in range(known, length, block):
+            end = min(start + block, length)
             read += (end - start) * (before + end)
             padded += (end - start) * (_rounded(before) + _rounded(end))
     return read, padded
+
+
+def _block(query: torch.Tensor) -> int:
+    return BLOCK if query.dtype == torch.bfloat16 else STRIP
 
 
 def _rounded(columns: int) -> int:
@@ -100,12 +105,12 @@ def counting() -> Iterator[Counter[str]]:
     operations = Operations()
 
     def attend(inner: Callable[..., Any], kernels: Any, query: Any, *rest: Any) -> Any:
-        read, padded = attention_pairs(kernels.layout)
+        read, padded = attention_pairs(kernels.layout, _block(query))
         operations.kernels["attention"] += 2 * query[0].numel() * (padded + read)
         return inner(kernels, query, *rest)
 
     def differentiate(inner: Callable[..., Any], kernels: Any, tensors: Any, *rest: Any) -> Any:
-        read, padded = attention_pairs(kernels.layout)
+        read, padded = attention_pairs(kernels.layout, _block(tensors[0]))
         operations.kernels["attention gradients"] += 2 * tensors[0][0].numel() * (2 * padded + 3 * read)
         return inner(kernels, tensors, *rest)
 

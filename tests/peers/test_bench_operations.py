@@ -68,7 +68,7 @@ def test_attention_reads_the_prefix_and_each_block_up_to_its_last_token() -> Non
     """A prompt of two blocks and 4 tokens, and two answers of 20 that continue it."""
     prompt = 2 * BLOCK + 4
     layout = layout_of([0, 0], [prompt] * 2, [20] * 2, device=torch.device("cpu"))
-    read, padded = attention_pairs(layout)
+    read, padded = attention_pairs(layout, BLOCK)
     own = BLOCK * BLOCK + BLOCK * 2 * BLOCK + 4 * prompt
     assert read == own + 2 * 20 * (prompt + 20)
     assert prompt % LANES

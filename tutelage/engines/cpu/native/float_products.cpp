@@ -41,35 +41,6 @@ struct Chunks {
     }
 };
 
-// Eight by eight numbers, transposed.
-typedef float Eight __attribute__((vector_size(32)));
-typedef float UnalignedEight __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t Places __attribute__((vector_size(32)));
-
-INLINE void transpose(const float *from, long row, float *to, long to_row) {
-#if defined(__clang__)
-#define SHUFFLE(A, B, ...) __builtin_shufflevector(A, B, __VA_ARGS__)
-#else
-#define SHUFFLE(A, B, ...) __builtin_shuffle(A, B, Places{__VA_ARGS__})
-#endif
-    Eight x[8], y[8];
-#pragma GCC unroll 8
-    for (int r = 0; r < 8; r++) x[r] = *reinterpret_cast<const UnalignedEight *>(from + r * row);
-#pragma GCC unroll 3
-    for (int stage = 0; stage < 3; stage++) {  // interleaves rows r and r + 4
-#pragma GCC unroll 4
-        for (int r = 0; r < 4; r++) {
-            y[2 * r] = SHUFFLE(x[r], x[r + 4], 0, 8, 1, 9, 2, 10, 3, 11);
-            y[2 * r + 1] = SHUFFLE(x[r], x[r + 4], 4, 12, 5, 13, 6, 14, 7, 15);
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < 8; r++) x[r] = y[r];
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < 8; r++) *reinterpret_cast<UnalignedEight *>(to + r * to_row) = x[r];
-#undef SHUFFLE
-}
-
 // Copies B [depth][columns] into vectors [columns / 16][depth][16], with zeros after the last column.
 void copy_columns(Worker &worker, MatrixView<float> b, long depth, long columns, float *into) {
     const long panels = blocks_of(columns);
@@ -99,6 +70,15 @@ void copy_columns(Worker &worker, MatrixView<float> b, long depth, long columns,
     });
 }
 
+// Copies terms of RUN contiguous rows. What a vector writes beyond a term, the next one overwrites.
+INLINE void copy_run(const float *from, long step, long start, long stop, float *to) {
+    long k = start;
+    if constexpr (RUN <= 8)
+        for (; k * RUN + 8 <= stop * RUN; k++)
+            *reinterpret_cast<UnalignedEight *>(to + k * RUN) = *reinterpret_cast<const UnalignedEight *>(from + k * step);
+    for (; k < stop; k++) std::memcpy(to + k * RUN, from + k * step, RUN * sizeof(float));
+}
+
 // Copies A [rows][depth] into runs [rows / RUN][depth][RUN]; of the last one the first rows only.
 void copy_runs(Worker &worker, MatrixView<float> a, long rows, long depth, float *into) {
     constexpr long RUNS = 8;  // whose rows share cache lines of A
@@ -109,8 +89,7 @@ void copy_runs(Worker &worker, MatrixView<float> a, long rows, long depth, float
                     const long stop = std::min(depth, start + TOGETHER), count = std::min(RUN, rows - row);
                     const float *from = a.x + row * a.row;
                     float *to = into + row * depth;
-                    if (a.row == 1 && count == RUN)
-                        for (long k = start; k < stop; k++) std::memcpy(to + k * RUN, from + k * a.step, RUN * sizeof(float));
+                    if (a.row == 1 && count == RUN) copy_run(from, a.step, start, stop, to);
                     else
                         for (long k = start; k < stop; k++)
                             for (long i = 0; i < count; i++) to[k * RUN + i] = from[k * a.step + i * a.row];

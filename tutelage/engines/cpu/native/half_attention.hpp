@@ -130,11 +130,11 @@ void differentiate_softmax(const HalfQueries &block, const HalfGradients &gradie
     const float lse = gradients.lse[block.lse_index(query)];
     const ScoreRow row = block.scores(workspace.scores, query);
     row.scale(packed.scale);
-    row.each([&](Floats x) { return exponential(x - lse); });
     float *gradient = workspace.score_gradients + query * block.row;
     const float *probability = workspace.scores + query * block.row;
     Floats products{};
-    for (long i = 0; i < block.row; i += LANES) products += load(probability + i) * load(gradient + i);
+    row.each([&](Floats x) { return exponential(x - lse); },
+             [&](long column, Floats y) { products += y * load(gradient + column); });
     const float mean = sum(products);
     for (long i = 0; i < block.row; i += LANES)
         store(gradient + i, packed.scale * load(probability + i) * (load(gradient + i) - mean));

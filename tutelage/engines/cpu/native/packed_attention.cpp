@@ -8,12 +8,13 @@ namespace {
 
 // Calls work(queries, workspace) for all blocks, on all threads.
 template <class Work>
-void share_queries(Worker &worker, const PackedView &view, float *workspaces, const Work &work) {
+void share_queries(Worker &worker, const PackedView &view, long block, float *workspaces, const Work &work) {
     const PackedSequence &packed = view.packed;
     const Workspace workspace(packed, workspaces + worker.index * Workspace::floats(packed));
     const long parts = packed.sequences * packed.keys;
     worker.share(parts, parts, [&](long part, long) {
-        for_queries(view, part / packed.keys, part % packed.keys, [&](const Queries &block) { work(block, workspace); });
+        for_queries(view, part / packed.keys, part % packed.keys, block,
+                    [&](const Queries &queries) { work(queries, workspace); });
     });
 }
 
@@ -31,7 +32,7 @@ void tutelage_packed_attention(const ThreadPool *pool, const PackedSequence *pac
     const PackedView view{*packed};
     run_phases(*pool, 2, [&](Worker &worker) {
         transpose(worker, view, packed->key, transposed);
-        share_queries(worker, view, workspaces, [&](const Queries &block, const Workspace &workspace) {
+        share_queries(worker, view, STRIP, workspaces, [&](const Queries &block, const Workspace &workspace) {
             attend(FloatQueries(block), transposed, out, lse, workspace);
         });
     });
@@ -66,7 +67,7 @@ void tutelage_half_attention(const ThreadPool *pool, const PackedSequence *packe
     run_phases(*pool, 3, [&](Worker &worker) {
         pair_features(worker, view, halves(packed->key), copies);
         pair_tokens(worker, view, halves(packed->value), values);
-        share_queries(worker, view, workspaces, [&](const Queries &block, const Workspace &workspace) {
+        share_queries(worker, view, BLOCK, workspaces, [&](const Queries &block, const Workspace &workspace) {
             attend(HalfQueries(block), copies, values, out, lse, workspace);
         });
     });

@@ -10,57 +10,91 @@
 
 namespace {
 
-// Copies keys or values [M][K][w], transposed to [w][columns] per sequence and head, with zeros after the sequence's end.
+// Copies keys or values [M][K][w] as vectors of 16 tokens, [columns / 16][w][16] per sequence and head, with zeros after the
+// sequence's end.
 void transpose(Worker &worker, const PackedView &view, const float *x, float *into) {
     const PackedSequence &packed = view.packed;
+    const long step = packed.keys * packed.width;
     view.for_keys(worker, [&](const Keys &own, long key) {
         const float *from = view.of_key(x, own.token, key);
         float *to = into + own.copy;
-        for (long i = 0; i < own.columns; i += LANES)
-            for (long k = 0; k < packed.width; k++)
-                for (long j = i; j < i + LANES; j++)
-                    to[k * own.columns + j] = j < own.length ? from[j * packed.keys * packed.width + k] : 0.0f;
+        for (long i = 0; i < own.columns; i += 8, from += 8 * step) {
+            float *vector = to + i / LANES * LANES * packed.width + i % LANES;
+            const long tokens = std::min(8L, own.length - i);
+            for (long k = 0; k < packed.width; k += 8) {
+                if (tokens == 8) ::transpose(from + k, step, vector + k * LANES, LANES);
+                else
+                    for (long n = k; n < k + 8; n++)
+                        for (long j = 0; j < 8; j++) vector[n * LANES + j] = j < tokens ? from[j * step + n] : 0.0f;
+            }
+        }
     });
 }
 
-// A block of queries and its products.
+constexpr long STRIP = 12;  // queries that read keys of their own sequence up to the last one of them
+
+// A block of queries and its products. Those with keys of the own sequence are computed strip by strip: of the rest of a row
+// of scores, which no query of the strip attends to, nothing is read.
 struct FloatQueries : Queries {
     FloatQueries(const Queries &block) : Queries(block) {}
 
+    // Calls work(first query, number of queries) for all strips.
+    template <class Work>
+    void strips(const Work &work) const {
+        for (long q = 0; q < count; q += STRIP) work(q, std::min(STRIP, count - q));
+    }
+
+    // The scores of a query that are read, of [count][row].
+    ScoreRow scores(float *all, long query) const {
+        ScoreRow scores = Queries::scores(all, query);
+        scores.own_columns = round_up(start + std::min(count, (query / STRIP + 1) * STRIP), LANES);
+        return scores;
+    }
+
     void copy(const float *x, float factor, float *into) const {
         for (long q = 0; q < count; q++)
-            for (long i = 0; i < packed.width; i++) into[q * packed.width + i] = factor * x[index(q) + i];
+            for (long i = 0; i < packed.width; i += LANES)
+                store(into + q * packed.width + i, factor * load(x + index(q) + i));
     }
 
     // x [count][w] times the transposed keys or values → [count][row]
     void times_keys(const float *x, const float *transposed, float *into) const {
-        const MatrixView<float> a{x, packed.width, 1};
+        const long width = packed.width, next = LANES * width;
         if (prefix.columns)
-            multiply(count, prefix.columns, packed.width, a, {transposed + prefix.copy, prefix.columns}, into, row,
-                     false);
-        multiply(count, seen, packed.width, a, {transposed + own.copy, own.columns}, into + prefix.columns, row,
-                 false);
+            multiply(count, prefix.columns, width, MatrixView<float>{x, width, 1},
+                     {transposed + prefix.copy, LANES, next}, into, row, false);
+        strips([&](long q, long rows) {
+            multiply(rows, round_up(start + q + rows, LANES), width, MatrixView<float>{x + q * width, width, 1},
+                     {transposed + own.copy, LANES, next}, into + q * row + prefix.columns, row, false);
+        });
     }
 
     // x [count][row] times keys or values [row][w] → [count][w]
     void weighted_sum(const float *x, const float *values, float *into) const {
-        const long step = packed.keys * packed.width;
+        const long width = packed.width, step = packed.keys * width;
         if (prefix.length)
-            multiply(count, packed.width, prefix.length, MatrixView<float>{x, row, 1},
-                     {view.of_key(values, prefix.token, key), step}, into, packed.width, false);
-        multiply(count, packed.width, start + count, MatrixView<float>{x + prefix.columns, row, 1},
-                 {view.of_key(values, own.token, key), step}, into, packed.width, prefix.length > 0);
+            multiply(count, width, prefix.length, MatrixView<float>{x, row, 1},
+                     {view.of_key(values, prefix.token, key), step}, into, width, false);
+        strips([&](long q, long rows) {
+            multiply(rows, width, start + q + rows, MatrixView<float>{x + q * row + prefix.columns, row, 1},
+                     {view.of_key(values, own.token, key), step}, into + q * width, width, prefix.length > 0);
+        });
     }
 
     // Adds x [count][row]^T times `by` [count][w] to the gradients of keys or values: of the own sequence, and of the
     // prefix, which are overwritten unless `begun`.
     void add_transposed_product(const float *x, const float *by, float *to_own, float *to_prefix, bool begun) const {
-        const long step = packed.keys * packed.width;
+        const long width = packed.width, step = packed.keys * width;
         if (prefix.length)
-            multiply(prefix.length, packed.width, count, MatrixView<float>{x, 1, row}, {by, packed.width}, to_prefix,
-                     step, begun);
-        multiply(start + count, packed.width, count, MatrixView<float>{x + prefix.columns, 1, row}, {by, packed.width},
-                 view.of_key(to_own, own.token, key), step, true);
+            multiply(prefix.length, width, count, MatrixView<float>{x, 1, row}, {by, width}, to_prefix, step, begun);
+        x += prefix.columns;
+        if (start)
+            multiply(start, width, count, MatrixView<float>{x, 1, row}, {by, width},
+                     view.of_key(to_own, own.token, key), step, true);
+        strips([&](long q, long rows) {  // earlier queries do not attend to these keys
+            multiply(rows, width, count - q, MatrixView<float>{x + q * row + start + q, 1, row}, {by + q * width, width},
+                     view.of_key(to_own, own.token + start + q, key), step, true);
+        });
     }
 };
 
@@ -78,8 +112,8 @@ void attend(const FloatQueries &block, const float *transposed_keys, float *out,
     }
     block.weighted_sum(workspace.scores, packed.value, workspace.tile);
     for (long q = 0; q < block.count; q++)
-        for (long i = 0; i < packed.width; i++)
-            out[block.index(q) + i] = inverse[q] * workspace.tile[q * packed.width + i];
+        for (long i = 0; i < packed.width; i += LANES)
+            store(out + block.index(q) + i, inverse[q] * load(workspace.tile + q * packed.width + i));
 }
 
 // The tensors of a backward pass.
@@ -98,14 +132,16 @@ void differentiate(const FloatQueries &block, const float *transposed_keys, cons
     block.times_keys(workspace.out_gradients, transposed_values, workspace.score_gradients);
     for (long q = 0; q < block.count; q++) {
         const float lse = gradients.lse[block.lse_index(q)];
-        block.scores(workspace.scores, q).each([&](Floats x) { return exponential(x - lse); });
         Floats products{};
         for (long i = 0; i < packed.width; i += LANES)
             products += load(workspace.out_gradients + q * packed.width + i) * load(gradients.out + block.index(q) + i);
         const float mean = sum(products);
-        float *gradient = workspace.score_gradients + q * block.row, *probability = workspace.scores + q * block.row;
-        for (long i = 0; i < block.row; i += LANES)
-            store(gradient + i, load(probability + i) * (load(gradient + i) - mean));
+        block.scores(workspace.scores, q).each(
+            [&](Floats x) { return exponential(x - lse); },
+            [&](long column, Floats probability) {
+                float *gradient = workspace.score_gradients + q * block.row + column;
+                store(gradient, probability * (load(gradient) - mean));
+            });
     }
     block.add_transposed_product(workspace.scores, workspace.out_gradients, gradients.to_value, of_prefix.values,
                                  of_prefix.begun);
@@ -113,8 +149,8 @@ void differentiate(const FloatQueries &block, const float *transposed_keys, cons
                                  of_prefix.begun);
     block.weighted_sum(workspace.score_gradients, packed.key, workspace.tile);
     for (long q = 0; q < block.count; q++)
-        for (long i = 0; i < packed.width; i++)
-            gradients.to_query[block.index(q) + i] = packed.scale * workspace.tile[q * packed.width + i];
+        for (long i = 0; i < packed.width; i += LANES)
+            store(gradients.to_query + block.index(q) + i, packed.scale * load(workspace.tile + q * packed.width + i));
 }
 
 }  // namespace

@@ -73,11 +73,11 @@ struct Queries {
     Keys prefix, own;
     long seen, row;  // own columns that are read, and all columns of a row of scores
 
-    Queries(const PackedView &view, long sequence, long key, long head, long start)
+    Queries(const PackedView &view, long sequence, long key, long head, long start, long most)
         : view(view), packed(view.packed), key(key), head(head), start(start) {
         own = view.keys(sequence, key);
         prefix = view.has_prefix(sequence) ? view.keys(packed.prefix[sequence], key) : Keys{0, 0, 0, 0};
-        count = std::min(BLOCK, own.length - start);
+        count = std::min(most, own.length - start);
         first = packed.queries[sequence] + start - packed.skipped[sequence];
         seen = round_up(start + count, LANES), row = prefix.columns + seen;
     }
@@ -91,14 +91,14 @@ struct Queries {
     }
 };
 
-// Calls work(queries) for all blocks of all heads that share the head of keys `key`.
+// Calls work(queries) for all blocks of `block` queries of all heads that share the head of keys `key`.
 template <class Work>
-void for_queries(const PackedView &view, long sequence, long key, const Work &work) {
+void for_queries(const PackedView &view, long sequence, long key, long block, const Work &work) {
     const PackedSequence &packed = view.packed;
     const long shared = packed.heads / packed.keys;
     for (long head = key * shared; head < (key + 1) * shared; head++)
-        for (long start = packed.skipped[sequence]; start < packed.length[sequence]; start += BLOCK)
-            work(Queries(view, sequence, key, head, start));
+        for (long start = packed.skipped[sequence]; start < packed.length[sequence]; start += block)
+            work(Queries(view, sequence, key, head, start, block));
 }
 
 // An accumulator: gradients of the keys and values of a prefix, which are defined once `begun`.
@@ -126,7 +126,7 @@ void collect_gradients(Worker &worker, const PackedView &view, float *to_key, fl
                 std::fill_n(view.of_key(to_key, t, key), packed.width, 0.0f);
                 std::fill_n(view.of_key(to_value, t, key), packed.width, 0.0f);
             }
-            for_queries(view, sequence, key, [&](const Queries &block) { work(block, prefix), prefix.begun = true; });
+            for_queries(view, sequence, key, BLOCK, [&](const Queries &block) { work(block, prefix), prefix.begun = true; });
         }
     });
     worker.share(parts, parts, [&](long part, long) {

@@ -27,29 +27,30 @@ struct ScoreRow {
     }
 
     float largest() const {
-        const Floats most = larger(x, prefix, Floats(x[prefix_columns]));
-        return ::largest(larger(x + prefix_columns, own, most));
+        const Floats most = largest_of(x, prefix, Floats(x[prefix_columns]));
+        return ::largest(largest_of(x + prefix_columns, own, most));
     }
 
-    // Replaces the scores by change(x [16]), and the padding by 0.
-    template <class Change>
-    void each(const Change &change) const {
-        change_some(x, prefix, prefix_columns, change);
-        change_some(x + prefix_columns, own, own_columns, change);
+    // Replaces the scores by y = change(x [16]), and the padding by 0. Calls done(column, y) for all vectors.
+    template <class Change, class Done>
+    void each(const Change &change, const Done &done) const {
+        change_some(0, prefix, prefix_columns, change, done);
+        change_some(prefix_columns, own, columns(), change, done);
     }
 
     // Replaces the scores by the numerators of their softmax.
     SoftmaxSum softmax() const {
-        const float most = exponentiate();
+        const float most = largest();
         Floats sums{};
-        for (long i = 0; i < columns(); i += LANES) sums += load(x + i);
+        each([&](Floats part) { return exponential(part - most); }, [&](long, Floats y) { sums += y; });
         return {most, sum(sums)};
     }
 
     // The same in bfloat16, in the first half of the place of the scores. The sum is that of numbers that are not rounded.
     SoftmaxSum half_softmax() const {
-        const float most = exponentiate();
+        const float most = largest();
         Floats sums{};
+        each([&](Floats part) { return exponential(part - most); }, [](long, Floats) {});
         for (long i = 0; i < columns(); i += LANES) {  // what is written ends before what is read next
             const Floats part = load(x + i);
             store(reinterpret_cast<Half *>(x) + i, part), sums += part;
@@ -58,23 +59,24 @@ struct ScoreRow {
     }
 
    private:
-    float exponentiate() const {
-        const float most = largest();
-        each([&](Floats part) { return exponential(part - most); });
-        return most;
+    // The maximum of `most` and the first `valid` scores, lane by lane.
+    static Floats largest_of(const float *x, long valid, Floats most) {
+        long i = 0;
+        for (; i + LANES <= valid; i += LANES) most = larger(load(x + i), most);
+        return i < valid ? larger(first_of(load(x + i), static_cast<int>(valid - i), most), most) : most;
     }
 
-    template <class Change>
-    static void change_some(float *x, long valid, long columns, const Change &change) {
-        long i = 0;
-        for (; i + LANES <= valid; i += LANES) store(x + i, change(load(x + i)));
-        if (i < valid) {
-            alignas(64) float part[LANES];
-            store(part, change(load(x + i)));
-            for (long j = 0; j < LANES; j++) x[i + j] = i + j < valid ? part[j] : 0.0f;
-            i += LANES;
-        }
-        for (; i < columns; i += LANES) store(x + i, Floats{});
+    // The scores from column `i` to `end`, of which the first `valid` are tokens.
+    template <class Change, class Done>
+    void change_some(long i, long valid, long end, const Change &change, const Done &done) const {
+        const auto put = [&](Floats y) {
+            y = in_registers(y);  // no compiler joins its last product with a sum
+            store(x + i, y), done(i, y);
+        };
+        const long last = i + valid;
+        for (; i + LANES <= last; i += LANES) put(change(load(x + i)));
+        if (i < last) put(first_of(change(load(x + i)), static_cast<int>(last - i), Floats{})), i += LANES;
+        for (; i < end; i += LANES) put({});
     }
 };
 

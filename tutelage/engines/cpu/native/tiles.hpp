@@ -10,7 +10,9 @@ namespace {
 
 constexpr int WIDE = PARTS == 1 ? 4 : 1;  // vectors of a row of a tile
 template <class T>
-constexpr int TALL = std::min(6, std::is_same_v<T, Pair> ? PAIR_ROWS : ROWS);  // rows of a tile
+constexpr int TALL = std::min(6, std::is_same_v<T, Pair> ? PAIR_ROWS : ROWS);  // rows of a tile of WIDE vectors
+template <class T, int V>
+constexpr int HEIGHT = std::is_same_v<T, float> && V < WIDE ? (V == 3 ? 8 : 12) : TALL<T>;  // of a tile of V vectors
 
 // What an operand is made of: numbers, one or two in an element.
 template <class T>
@@ -49,7 +51,7 @@ INLINE void tile(MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_
         decltype(columns_at(b.x)) columns[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) columns[v] = columns_at(b.x + v * b.next);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
             const auto x = spread(a.x + r * a.row);
 #pragma GCC unroll 4
@@ -61,16 +63,21 @@ INLINE void tile(MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_
         for (int v = 0; v < V; v++) store(c + r * c_row + v * LANES, sums[r][v]);
 }
 
-template <int V, class T, int R = TALL<T>>
+template <int V, class T, int R = HEIGHT<T, V>>
 INLINE void of_height(int rows, MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_row, bool accumulate) {
     if (rows == R) return tile<R, V>(a, b, depth, c, c_row, accumulate);
     if constexpr (R > 1) of_height<V, T, R - 1>(rows, a, b, depth, c, c_row, accumulate);
 }
 
+// The operands are passed in registers: read from the stack they would wait for all sums of the strip before to reach the
+// caches.
 template <int V, class T>
-void strip(long rows, MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_row, bool accumulate) {
-    for (long r = 0; r < rows; r += TALL<T>, a.x += TALL<T> * a.row, c += TALL<T> * c_row)
-        of_height<V>(static_cast<int>(std::min<long>(TALL<T>, rows - r)), a, b, depth, c, c_row, accumulate);
+void strip(long rows, long depth, const T *a, long a_row, long a_step, const T *b, long b_row, long b_next, float *c,
+           long c_row, bool accumulate) {
+    constexpr int MOST = HEIGHT<T, V>;
+    for (long r = 0; r < rows; r += MOST, a += MOST * a_row, c += MOST * c_row)
+        of_height<V>(static_cast<int>(std::min<long>(MOST, rows - r)), MatrixView<T>{a, a_row, a_step},
+                     VectorView<T>{b, b_row, b_next}, depth, c, c_row, accumulate);
 }
 
 #if HAS_TILES
@@ -149,15 +156,15 @@ inline void multiply_tiles(long rows, long columns, long depth, MatrixView<Pair>
 // C [rows][columns] = A B, or += where `accumulate`. The columns are a multiple of 16. A sum begins with what comes first,
 // whatever the numbers of rows and columns.
 template <class T, int V = WIDE>
-void multiply(long rows, long columns, long depth, MatrixView<T> a, VectorView<T> b, float *c, long c_row,
-              bool accumulate) {
+INLINE void multiply(long rows, long columns, long depth, MatrixView<T> a, VectorView<T> b, float *c, long c_row,
+                     bool accumulate) {
 #if HAS_TILES
     if constexpr (std::is_same_v<T, Pair>)
         if (a.step == 1 && uses_tiles())
             return multiply_tiles(rows, columns, depth, a, b, c, c_row, accumulate);
 #endif
-    for (; columns >= V * LANES; columns -= V * LANES, b = b.after(V), c += V * LANES)
-        strip<V>(rows, a, b, depth, c, c_row, accumulate);
+    for (; columns >= V * LANES; columns -= V * LANES, b.x += V * b.next, c += V * LANES)
+        strip<V>(rows, depth, a.x, a.row, a.step, b.x, b.row, b.next, c, c_row, accumulate);
     if constexpr (V > 1)
         if (columns) multiply<T, V - 1>(rows, columns, depth, a, b, c, c_row, accumulate);
 }

@@ -139,6 +139,18 @@ INLINE Floats larger(Floats a, Floats b) {
     return each(a, b, [](Register x, Register y) { return x > y ? x : y; });
 }
 
+// The first `count` numbers of x, and the others of `rest`.
+template <int N>
+INLINE Registers<N> first_of(Registers<N> x, int count, Registers<N> rest) {
+    if constexpr (N == 1) {
+        Whole lane;
+        for (int i = 0; i < EACH; i++) lane[i] = i;
+        return Register(lane < count ? x.x : rest.x);
+    } else {
+        return {first_of(x.low, count, rest.low), first_of(x.high, count - N / 2 * EACH, rest.high)};
+    }
+}
+
 typedef float Four __attribute__((vector_size(16)));
 
 // Reduces 16 numbers to four: join(join(0, 2), join(1, 3)).
@@ -196,5 +208,34 @@ struct Rotated {
 };
 
 INLINE Floats silu(Floats x) { return x / (1.0f + exponential(-x)); }
+
+// Eight by eight numbers, transposed.
+typedef float Eight __attribute__((vector_size(32)));
+typedef float UnalignedEight __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t Places __attribute__((vector_size(32)));
+
+INLINE void transpose(const float *from, long row, float *to, long to_row) {
+#if defined(__clang__)
+#define SHUFFLE(A, B, ...) __builtin_shufflevector(A, B, __VA_ARGS__)
+#else
+#define SHUFFLE(A, B, ...) __builtin_shuffle(A, B, Places{__VA_ARGS__})
+#endif
+    Eight x[8], y[8];
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++) x[r] = *reinterpret_cast<const UnalignedEight *>(from + r * row);
+#pragma GCC unroll 3
+    for (int stage = 0; stage < 3; stage++) {  // interleaves rows r and r + 4
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; r++) {
+            y[2 * r] = SHUFFLE(x[r], x[r + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+            y[2 * r + 1] = SHUFFLE(x[r], x[r + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < 8; r++) x[r] = y[r];
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++) *reinterpret_cast<UnalignedEight *>(to + r * to_row) = x[r];
+#undef SHUFFLE
+}
 
 }  // namespace
