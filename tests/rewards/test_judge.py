@@ -11,7 +11,7 @@ from served import choices, serving
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_endpoint import KEY, Endpoint, PaidEndpoint, Usage
+from tutelage.data.chat_endpoint import KEY, Endpoint, PaidEndpoint
 from tutelage.data.llm_judge import EndpointPairJudge, Opinion
 from tutelage.data.records import Messages
 from tutelage.rewards.composite import CappedReward, WeightedReward
@@ -189,12 +189,12 @@ def test_an_answer_that_stands_alone_is_refused(names: tuple[str, ...]) -> None:
 
 
 def test_the_judge_says_what_it_was_asked() -> None:
-    assert PairwiseJudgeReward(by_length).usage == Usage()
+    assert reward_metrics(PairwiseJudgeReward(by_length))["judge/requests"] == 0
     with serving(lambda body, number: choices("[[C]] [[5]]")) as served:
         paid = PaidEndpoint(Endpoint(served.url, "m"))
         for reward in (JudgeReward(paid), PairwiseJudgeReward(EndpointPairJudge(paid))):
             reward([completion("a"), completion("b")])
-        assert reward.usage.requests == len(served.asked) == 4
+        assert reward.endpoint.usage.requests == len(served.asked) == 4
     whole = WeightedReward(((1.0, CappedReward(JudgeReward(paid), highest=8.0)), (1.0, LengthLimit(3))))
     assert reward_metrics(whole)["judge/requests"] == 4.0
     assert reward_metrics(LengthLimit(3)) == {}

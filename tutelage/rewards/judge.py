@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, Protocol
 from tutelage.base import config
 from tutelage.base.concurrency import mapped
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_endpoint import AT_ONCE, KEY, Endpoint, PaidEndpoint, Prices, Usage
+from tutelage.data.chat_endpoint import AT_ONCE, KEY, Endpoint, PaidEndpoint, Prices
 from tutelage.data.llm_judge import (
     CRITERION_TEMPLATE,
     PAIR_TEMPLATE,
@@ -121,11 +121,6 @@ class JudgeReward:
             raise TutelageError(f"A rating from {self.lowest:g} to {self.highest:g} says nothing.")
 
     @property
-    def usage(self) -> Usage:
-        """Usage of the judge so far."""
-        return self.endpoint.usage
-
-    @property
     def detail(self) -> dict[str, object]:
         """Identity of this judge for the record of a rater, without the key."""
         scale = f"{self.lowest:g} to {self.highest:g}"
@@ -176,11 +171,6 @@ class PairwiseJudgeReward:
     def endpoint(self) -> PaidEndpoint | None:
         """Endpoint of the judge; None for a function."""
         return self.compare.endpoint if isinstance(self.compare, EndpointPairJudge) else None
-
-    @property
-    def usage(self) -> Usage:
-        """Usage of the judge so far."""
-        return Usage() if self.endpoint is None else self.endpoint.usage
 
     def questions(self, prompt: Prompt, completions: int) -> list[tuple[str, int]]:
         """Requests about the completions of a prompt, without their texts, and the number of each."""

@@ -2,24 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
 
 from tutelage.base.nouns import counted
 from tutelage.data.chat_endpoint import CHARACTERS, PaidEndpoint
 from tutelage.data.records import Prompt
 from tutelage.rewards.factory import rewards_without_model
-from tutelage.rewards.reward import made_of
-
-
-@runtime_checkable
-class AskingReward(Protocol):
-    """Reward that sends requests to the model behind an endpoint."""
-
-    @property
-    def endpoint(self) -> PaidEndpoint | None: ...
-
-    def questions(self, prompt: Prompt, completions: int) -> list[tuple[str, int]]:
-        """Requests about the completions of a prompt, without their texts, and the number of each."""
+from tutelage.rewards.reward import JudgingReward, made_of
 
 
 def judging_costs(names: Sequence[str], prompts: Sequence[Prompt], completions: int) -> Iterator[str]:
@@ -30,11 +18,11 @@ def judging_costs(names: Sequence[str], prompts: Sequence[Prompt], completions: 
     """
     for name, reward in rewards_without_model(names).items():
         for part in made_of(reward):
-            if isinstance(part, AskingReward) and part.endpoint is not None:
+            if isinstance(part, JudgingReward) and part.endpoint is not None:
                 yield f"{name}: {_cost(part, part.endpoint, prompts, completions)}"
 
 
-def _cost(judge: AskingReward, endpoint: PaidEndpoint, prompts: Sequence[Prompt], completions: int) -> str:
+def _cost(judge: JudgingReward, endpoint: PaidEndpoint, prompts: Sequence[Prompt], completions: int) -> str:
     requests = [each for prompt in prompts for each in judge.questions(prompt, completions)]
     tokens = sum(number * math.ceil(len(request) / CHARACTERS) for request, number in requests)
     price = endpoint.prices.read

@@ -14,6 +14,7 @@ from torch import Tensor
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Rollout, Rows
 from tutelage.core.rows import EncodedRow, collate
+from tutelage.data.chat_endpoint import PaidEndpoint
 from tutelage.data.records import Messages, Prompt
 from tutelage.data.rubrics import COLUMNS
 
@@ -49,6 +50,17 @@ class Reward(Protocol):
     """
 
     def __call__(self, completions: Sequence[Completion], /) -> Scores: ...
+
+
+@runtime_checkable
+class JudgingReward(Protocol):
+    """Reward that sends requests to the model behind an endpoint."""
+
+    @property
+    def endpoint(self) -> PaidEndpoint | None: ...
+
+    def questions(self, prompt: Prompt, completions: int) -> list[tuple[str, int]]:
+        """Requests about the completions of a prompt, without their texts, and the number of each."""
 
 
 @dataclass(frozen=True)

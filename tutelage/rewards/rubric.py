@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tutelage.base.concurrency import mapped
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_endpoint import AT_ONCE, PaidEndpoint, Usage
+from tutelage.data.chat_endpoint import AT_ONCE, PaidEndpoint
 from tutelage.data.llm_judge import EndpointRubricJudge, JudgeCriterion
 from tutelage.data.records import Prompt
 from tutelage.data.rubrics import Rubric, rubric_of, rubric_score
@@ -39,11 +39,6 @@ class RubricReward:
     def endpoint(self) -> PaidEndpoint | None:
         """Endpoint of the judge, if it has one."""
         return self.judge.endpoint if isinstance(self.judge, EndpointRubricJudge) else None
-
-    @property
-    def usage(self) -> Usage:
-        """Usage of the judge so far."""
-        return Usage() if self.endpoint is None else self.endpoint.usage
 
     def __call__(self, completions: Sequence[Completion]) -> list[float | None]:
         """Raises TutelageError if a row has no readable rubric, or the endpoint fails."""

@@ -12,7 +12,16 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.data.chat_endpoint import Usage
-from tutelage.rewards.reward import Breakdown, Completion, CompositeReward, Reward, device_of, made_of, reward_name
+from tutelage.rewards.reward import (
+    Breakdown,
+    Completion,
+    CompositeReward,
+    JudgingReward,
+    Reward,
+    device_of,
+    made_of,
+    reward_name,
+)
 from tutelage.rewards.sandbox import SandboxedRule, exceeded
 
 SHOWN = 60
@@ -119,7 +128,8 @@ def reward_metrics(reward: Reward) -> dict[str, float]:
     metrics: dict[str, float] = {}
     if rules := {part.name for part in parts if isinstance(part, SandboxedRule)}:
         metrics["rules/over_limits"] = float(sum(map(exceeded, rules)))
-    if usages := [usage for part in parts if isinstance(usage := getattr(part, "usage", None), Usage)]:
+    endpoints = [part.endpoint for part in parts if isinstance(part, JudgingReward)]
+    if usages := [Usage() if endpoint is None else endpoint.usage for endpoint in endpoints]:
         metrics |= {
             "judge/requests": float(sum(usage.requests for usage in usages)),
             "judge/kept": float(sum(usage.kept for usage in usages)),
