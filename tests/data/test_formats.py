@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from offenders import for_each
 
@@ -26,6 +27,7 @@ from tutelage.data.records import (
     Prompt,
     ToolCall,
     UnpairedAnswer,
+    tools_of,
     user,
 )
 
@@ -267,6 +269,47 @@ def test_a_completion_may_be_calls_their_results_and_an_answer(tmp_path: Path) -
     for wrong in ([*completion, {"role": "user", "content": "So?"}], completion[:2]):
         with pytest.raises(TutelageError, match="completion"):
             load_demonstrations(write(tmp_path, [{"prompt": "Rain?", "completion": wrong}]))
+
+
+def test_calls_and_schemas_of_a_table_are_those_of_its_rows(tmp_path: Path) -> None:
+    """A Parquet file gives each object the keys of all rows, null where a row had none."""
+
+    def row(name: str, arguments: dict[str, object]) -> dict[str, object]:
+        properties = {key: {"type": "string"} for key in arguments}
+        call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+        tool = {"name": name, "parameters": {"type": "object", "properties": properties}}
+        messages = [{"role": "user", "content": "Do."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        return {"messages": messages, "tools": [{"type": "function", "function": tool}]}
+
+    rows = [row("move", {"x": "1", "at": {"once": "y"}}), row("say", {"text": "hi", "at": {"place": "z"}})]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    exact = load_demonstrations(write(tmp_path, rows))
+    loaded = load_demonstrations(tmp_path / "rows.parquet")
+    for one, other in zip(loaded.records, exact.records, strict=True):
+        assert json.loads(one.response.calls[0].arguments) == json.loads(other.response.calls[0].arguments)
+        assert [json.loads(tool) for tool in tools_of(one.messages)] == [
+            json.loads(t) for t in tools_of(other.messages)
+        ]
+    assert sum("null" in note for note in loaded.notes) == 2
+    assert not any("null" in note for note in exact.notes)
+
+
+def test_turns_that_both_sides_have_belong_to_the_prompt(tmp_path: Path) -> None:
+    def loaded(one: list[dict[str, str]], other: list[dict[str, str]]) -> Preference:
+        sides = {"chosen": [*one, *said(("assistant", "A"))], "rejected": [*other, *said(("assistant", "B"))]}
+        return load_preferences(write(tmp_path, [{"prompt": "Hi?", **sides}])).records[0]
+
+    asked, begun, elsewhere = (
+        said(("user", "Hi?"), *more)
+        for more in ((), (("assistant", "Yes."), ("user", "And?")), (("assistant", "No."), ("user", "And?")))
+    )
+    for sides, prompt in (((begun, begun), ["Hi?", "Yes.", "And?"]), ((asked, asked), ["Hi?"])):
+        record = loaded(*sides)
+        assert [message.content for message in record.messages] == prompt
+        assert (record.chosen, record.rejected) == ("A", "B")
+    for sides in ((begun, elsewhere), (begun, asked), (said(("user", "Else?")), said(("user", "Else?")))):
+        with pytest.raises(TutelageError, match="is not one assistant message"):
+            loaded(*sides)
 
 
 def test_answers_of_weight_0_are_not_learnt(tmp_path: Path) -> None:

@@ -266,6 +266,16 @@ def test_a_folder_is_refused_with_the_files_in_it(tmp_path: Path) -> None:
         read_table(tmp_path)
 
 
+def test_a_key_given_twice_is_no_value(tmp_path: Path) -> None:
+    """Of the two, a parser keeps the last: the row is named instead, or the whole array refused."""
+    content = b'{"a": 1, "a": 2}\n{"a": {"b": 1, "b": 2}}\n{"a": "\\"a\\": 1"}\n'
+    table = read_table(write(tmp_path, "a.jsonl", content))
+    assert [(row.where, "twice" in row.reason) for row in table.broken] == [("line 1", True), ("line 2", True)]
+    assert [row.values for row in table.rows] == [{"a": '"a": 1'}]
+    with pytest.raises(TutelageError, match=r"key a .* twice"):
+        read_table(write(tmp_path, "a.json", b'[{"a": 1, "a": 2}, {"a": 3}]'))
+
+
 @for_each(
     [
         ("owner/name", ("owner/name", None, "train")),
@@ -375,7 +385,7 @@ def test_a_file_that_unfolds_to_more_than_the_bound_is_refused_before_it_is_read
     [
         '{"a": NaN, "b": -Infinity, "c": 1e999, "d": -0, "e": -0.0}',
         '{"a": "\\ud83d", "b": "\\ud83d\\ude00", "c": "\u2028", "d": "\\u0000"}',
-        '{"a": 1, "a": 2, "b": 123456789012345678901234567890, "c": 0.1e-400}',
+        '{"a": 1, "b": 123456789012345678901234567890, "c": 0.1e-400}',
         '{"a": 2.2250738585072011e-308, "b": 9007199254740993.0, "c": [[], {}], "d": null}',
     ]
 )

@@ -141,6 +141,10 @@ def test_a_column_with_a_number_that_cannot_be_read_is_refused() -> None:
         ("The answer is 42.", "42", 1.0),
         ("The answer is 41.", "42", 0.0),
         (r"\(\{1, 2\}\)", r"\{2, 1\}", 1.0),
+        (r"First \boxed{5}. Wrong: \boxed{\frac{14}{2}}.", "7", 1.0),
+        (r"First \fbox{5}. Wrong: \fbox{7}, since 5 fails", "7", 1.0),
+        (r"First \boxed{7}. Wrong: \boxed{5}.", "7", 0.0),
+        (r"\boxed{2} and \boxed{3}", r"\{2, 3\}", 1.0),
         ("", "42", 0.0),
     ]
 )

@@ -27,7 +27,15 @@ from tutelage.data.row_values import (
     text,
     truth,
 )
-from tutelage.data.tool_values import are_schemas, read_call, read_calls, read_tools, results_in, split_calls
+from tutelage.data.tool_values import (
+    are_schemas,
+    read_call,
+    read_calls,
+    read_tools,
+    results_in,
+    split_calls,
+    without_nulls,
+)
 from tutelage.data.transcripts import has_marks, parse_transcript, without_end
 
 ROLES: Mapping[str, Role] = {
@@ -137,11 +145,11 @@ def _turn(item: object, cells: Cells, column: str, weights: bool) -> Message:
     role = ROLES[speaker]
     message = Message(role, "")
     if isinstance(content, list):
-        message, content = _of_parts(content, message, column)
+        message, content = _of_parts(content, message, cells, column)
         if message.images and not turn.images:
             raise ImageInRow(f"{column} has a turn with an image")
     if role == "assistant":
-        message = _assistant(turn, message, column, weights)
+        message = _assistant(turn, message, cells, column, weights)
     if role == "tool":
         message = replace(message, name=optional_text(turn, "name"), call_id=optional_text(turn, "tool_call_id"))
     if content is None and (message.calls or role == "tool"):
@@ -153,14 +161,23 @@ def _turn(item: object, cells: Cells, column: str, weights: bool) -> Message:
     return replace(message, content=encodable(content, column))
 
 
-def _assistant(turn: Cells, message: Message, column: str, weights: bool) -> Message:
+def _assistant(turn: Cells, message: Message, cells: Cells, column: str, weights: bool) -> Message:
     """The message with its thinking, its calls and its weight."""
     thoughts = (encodable(cell_if(turn, key, _is_text) or "", column) for key in THOUGHTS)
     thinking = next(filter(None, thoughts), message.thinking)
-    calls = read_calls(turn.get("tool_calls"), column) if turn.get("tool_calls") else message.calls
-    if turn.get("function_call"):
-        calls = (*calls, read_call(turn.get("function_call"), column))
+    given, single = (_bare(turn.get(key), cells, f"{column}: calls") for key in ("tool_calls", "function_call"))
+    calls = read_calls(given, column) if given else message.calls
+    if single:
+        calls = (*calls, read_call(single, column))
     return replace(message, thinking=thinking, calls=calls, weight=_weight(turn, weights))
+
+
+def _bare(value: object, values: Values, what: str) -> object:
+    """Calls or schemas of tools without the keys whose value is null, on which the row gets a remark."""
+    bare = without_nulls(value)
+    if bare != value and isinstance(values, Cells):
+        values.remark(f"{what} of tools without their keys that are null, as a table fills them in")
+    return bare
 
 
 def _is_text(value: object) -> bool:
@@ -175,7 +192,7 @@ def _weight(turn: Cells, weights: bool) -> float:
     return weight if all(truth(turn, key) for key in marked) else 0.0
 
 
-def _of_parts(parts: Sequence[object], message: Message, column: str) -> tuple[Message, str]:
+def _of_parts(parts: Sequence[object], message: Message, cells: Cells, column: str) -> tuple[Message, str]:
     """(the message with the thinking, the calls and the images among its parts, the text of the others)."""
     texts: list[str] = []
     for part in parts:
@@ -185,7 +202,8 @@ def _of_parts(parts: Sequence[object], message: Message, column: str) -> tuple[M
         elif isinstance(part, Mapping) and kind in ("thinking", "reasoning") and isinstance(part.get(kind), str):
             message = replace(message, thinking=message.thinking + part[kind])
         elif isinstance(part, Mapping) and kind == "tool_use" and message.role == "assistant":
-            call = read_call({"name": part.get("name"), "arguments": part.get("input"), "id": part.get("id")}, column)
+            given = _bare(part.get("input"), cells, f"{column}: calls")
+            call = read_call({"name": part.get("name"), "arguments": given, "id": part.get("id")}, column)
             message = replace(message, calls=(*message.calls, call))
         elif isinstance(part, Mapping) and (address := part_address(part)) is not None:
             image = ImagePart(len("".join(texts)), address, encodable(optional_text(part, "alt"), column))
@@ -216,7 +234,8 @@ def framed(values: Values, messages: Messages) -> Messages:
         raise Unusable("the system message is given twice, in a column and in the messages")
     if system and first.role != "system":
         messages = (Message("system", system), *messages)
-    tools = read_tools(next(filter(None, (cell_if(values, column, are_schemas) for column in TOOLS)), None))
+    schemas = next(filter(None, (cell_if(values, column, are_schemas) for column in TOOLS)), None)
+    tools = read_tools(_bare(schemas, values, "tools: schemas"))
     if tools and messages and messages[0].role == "system" and "<tools>" in messages[0].content:
         tools = ()  # Hermes: the system message has them already
         if isinstance(values, Cells):

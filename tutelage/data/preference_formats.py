@@ -34,19 +34,37 @@ BOTH = ("chosen", "rejected")
 
 
 def explicit(ask: Ask, chosen: str = "chosen", rejected: str = "rejected") -> Callable[[Values], Pair]:
-    """Separate prompt; the sides, of these columns, are completions, or messages that repeat the prompt."""
+    """Separate prompt; the sides, of these columns, are completions, or messages that repeat the prompt. Turns after it
+    that both sides have before their last answer belong to it."""
 
     def pair(values: Values) -> Pair:
         prompt = ask(values)
-        return prompt, _side(values, chosen, prompt), _side(values, rejected, prompt)
+        one, other = (_after(values, column, prompt) for column in (chosen, rejected))
+        if isinstance(one, tuple) and isinstance(other, tuple) and one[:-1] == other[:-1] and _goes_on(one):
+            prompt, one, other = (*prompt, *one[:-1]), one[-1:], other[-1:]
+        return prompt, _answer(one, chosen), _answer(other, rejected)
 
     return pair
 
 
-def _side(values: Values, column: str, prompt: Messages) -> AssistantTurn:
+def _after(values: Values, column: str, prompt: Messages) -> Messages | str:
+    """What follows the prompt on a side: text, or messages."""
     if not holds_messages(values.get(column)):
         return completion_text(values, column, optional_text(values, column))
-    return only_answer(without_prompt(turns(values, column), prompt), column)
+    return without_prompt(turns(values, column), prompt)
+
+
+def _goes_on(messages: Messages) -> bool:
+    """Whether messages after a prompt begin with its answer and go on."""
+    return len(messages) > 1 and messages[0].role == "assistant"
+
+
+def _answer(side: Messages | str, column: str) -> AssistantTurn:
+    return side if isinstance(side, str) else only_answer(side, column)
+
+
+def _side(values: Values, column: str, prompt: Messages) -> AssistantTurn:
+    return _answer(_after(values, column, prompt), column)
 
 
 def without_prompt(messages: Messages, prompt: Messages) -> Messages:

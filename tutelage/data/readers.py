@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, cast, overload
 
-import msgspec
-
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence, counted
+from tutelage.data.json_values import json_value, repeated_key
 
 Values: TypeAlias = Mapping[str, object]
 KEYS_NAMED = 20
@@ -111,6 +110,8 @@ def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
         raise TutelageError(_no_json(name, error)) from error
     if isinstance(whole, dict) and kind_of(name) != ".json":
         return _json_lines(name, content)
+    if (key := repeated_key(text.encode(), whole)) is not None:
+        raise TutelageError(Sentence("%(name)s gives the key %(key)s of an object twice.", name=name, key=key))
     return _json_rows(_the_list(name, whole))
 
 
@@ -174,7 +175,7 @@ class LinesOfJson(Sequence[TableRow]):
             return tuple(self[number] for number in range(*place.indices(len(self))))
         start = self._starts[place]
         line = self._content[start : self._content.find(b"\n", start) + 1 or None]
-        return TableRow(RowPlace("line", self._numbers[place]), cast(Values, _json_value(line)))
+        return TableRow(RowPlace("line", self._numbers[place]), cast(Values, json_value(line)))
 
 
 def lines_of_json(name: str, content: bytes) -> tuple[LinesOfJson, tuple[BrokenRow, ...], tuple[str, ...]]:
@@ -231,7 +232,10 @@ def _json_line(name: str, number: int, line: bytes, start: int) -> TableRow | Br
     """Row of a line that begins at the byte `start` of a file; None for a blank line. Raises TutelageError if it is not
     UTF-8."""
     try:
-        return _json_row(RowPlace("line", number), _json_value(line))
+        value = json_value(line)
+        if (key := repeated_key(line, value)) is not None:
+            return BrokenRow(RowPlace("line", number), Sentence("the key %(key)s is given twice", key=key))
+        return _json_row(RowPlace("line", number), value)
     except UnicodeDecodeError as error:
         raise _not_utf8(name, number, start + error.start) from error
     except RecursionError:
@@ -239,18 +243,6 @@ def _json_line(name: str, number: int, line: bytes, start: int) -> TableRow | Br
     except ValueError:
         blank = not line.decode().strip()
         return None if blank else BrokenRow(RowPlace("line", number), Sentence("not valid JSON"))
-
-
-_DECODER = msgspec.json.Decoder()
-
-
-def _json_value(line: bytes) -> object:
-    """The value of a JSON text in UTF-8. Where msgspec refuses a text, the standard library decides: it also takes NaN,
-    1e999 and half a surrogate pair. What msgspec reads is equal, in a third of the time."""
-    try:
-        return _DECODER.decode(line)
-    except (ValueError, RecursionError):
-        return json.loads(line.decode())
 
 
 def _json_row(where: RowPlace, item: object) -> TableRow | BrokenRow:

@@ -15,6 +15,13 @@ def read_calls(value: object, column: str) -> tuple[ToolCall, ...]:
     return tuple(read_call(item, column) for item in (value if isinstance(value, list) else [value]))
 
 
+def without_nulls(value: object) -> object:
+    """The value without the keys of its objects whose value is null: a table gives each object the keys of all."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
 def read_call(value: object, column: str) -> ToolCall:
     """Call with a `name` and `arguments` (an object or its JSON text), in `function` if there is one."""
     call = value if isinstance(value, Mapping) else {}

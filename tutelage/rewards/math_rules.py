@@ -1,7 +1,7 @@
 """Rules that compare numbers or formulas in a completion with a column of the prompt's row."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import ClassVar
@@ -18,6 +18,8 @@ ROUNDING = 1e-6
 _PROSE = re.compile(r"[^\W\d_]{3,}(?<!sin)(?<!cos)(?<!tan)(?<!log)(?<!exp)(?<!sqrt)|[\n#:$]|\de[+-]?\d", re.IGNORECASE)
 """What a bare formula does not have: words, lines, marks such as `####`, times, and 1e5, which LaTeX reads as 1·e·5."""
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BRACE = re.compile(r"[{}]")
 _MISREAD = re.compile(r"[eE:'_xX×·]|\d \d|\..*\.|/.*/|\d{4}-\d\d-\d\d|[a-z]{3}|[千万萬億亿]")
 """What numerals have that math-verify reads in part: it takes 1e5 and 1 000 for 1, 12:00 for 12, 5 million for 5, and
 1.000.000 for 0."""
@@ -87,7 +89,7 @@ class MathMatch(ColumnRule):
     """1 if the completion ends with an expression equal to that in a column of the prompt's row, else 0, as parsed and
     compared by the library math-verify: LaTeX, fractions, sets, equations, units. Outside LaTeX, numerals that the
     library would read in part have the value of `rewards.numerals` (1e5, 1 000, 5 million); dates, times, ratios and
-    ranges have none, and are refused in a column.
+    ranges have none, and are refused in a column. Of several boxes the last is the answer, or all of them are.
 
     Raises TutelageError if the library is missing.
     """
@@ -106,7 +108,7 @@ class MathMatch(ColumnRule):
 
         def equals(expression: str, one: Completion) -> bool:
             spelt = _spelt(one.answer)
-            readings = dict.fromkeys((spelt, _delimited(spelt)))
+            readings = dict.fromkeys((spelt, _delimited(spelt), *_last_box(spelt)))
             return (
                 answered(self.name, one.answer, lambda: any(formulas.equal(expression, x) for x in readings)) or False
             )
@@ -155,6 +157,17 @@ def _delimited(text: str) -> str:
     """Text with delimiters added to a bare formula."""
     bare = text and not _DELIMITED.search(text) and ("\\" in text or not _PROSE.search(text))
     return f"${text}$" if bare else text
+
+
+def _last_box(text: str) -> Iterator[str]:
+    """The last of several boxes of a text, which replaces the others where they are no list of answers."""
+    boxes = list(_BOX.finditer(text))
+    depth = 0
+    for brace in _BRACE.finditer(text, boxes[-1].start()) if len(boxes) > 1 else ():
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            yield f"${text[boxes[-1].start() : brace.end()]}$"
+            return
 
 
 def _formulas() -> ModuleType:
