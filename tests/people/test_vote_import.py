@@ -433,9 +433,14 @@ def test_votes_on_criteria_are_imported_with_the_rubric_of_their_row(store: Stor
             evaluator="gwen", verdicts_a={"correct": "met", "constructor": "met", "rude": "met", "kind": "met"}
         ),
     ]
+    yes = {"correct": "yes", "constructor": "1", "rude": "no"}
+    rows += [criteria_rows(evaluator="hugo", verdicts_a=yes), {**criteria_rows(evaluator="ines"), "verdicts_b": None}]
     report = import_votes(store, study.id, rows_table(folder, rows), VoteMapping(partial=True))
     assert (report.votes, report.items, report.raters) == (2, 1, 2)
-    assert sum(each.count for each in report.dropped) == 5
+    assert sum(each.count for each in report.dropped) == 7
+    places = {place: str(each.reason) for each in report.dropped for place in each.places}
+    assert "verdicts_a" in places["line 8"]
+    assert "missing" in places["line 9"]
     (question,) = list_questions(store, study.id)
     assert question.prompt.data["rubric"] == RUBRIC
     four = question.texts.index("4")

@@ -4,12 +4,12 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.readers import RowPlace, TableRow
+from tutelage.data.readers import RowPlace, TableRow, Values
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Step, stable_id, user
 from tutelage.data.row_values import Cells, Unusable
 from tutelage.data.rubrics import COLUMNS, Rubric, rubric_of, rubric_rows
@@ -291,7 +291,7 @@ class _VoteReader:
         meaning = self.kind.read(cells, screen)
         self.content_columns |= cells.read_columns
         if meaning is None:
-            raise Unusable(Sentence("columns of its kind are missing"))
+            raise Unusable(_unread(ballot.values, cells.read_columns))
         if meaning.content:
             self.kind.check(meaning, screen)
         return meaning
@@ -363,3 +363,10 @@ def _with(places: tuple[str, ...], where: str) -> tuple[str, ...]:
     if len(places) == SHOWN:
         return places
     return (*places, where.sentence() if isinstance(where, RowPlace) else where)
+
+
+def _unread(values: Values, columns: Collection[str]) -> Sentence:
+    """Why the columns of a kind, which were looked for, give no answer."""
+    if any(values.get(column) in (None, "") for column in columns):
+        return Sentence("columns of its kind are missing")
+    return Sentence("values that are not known in %(columns)s", columns=", ".join(sorted(columns)))

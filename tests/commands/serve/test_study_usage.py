@@ -1,7 +1,9 @@
 """Feedback from use, over HTTP: what is kept with consent, what is refused, which of two models answers, and that
 nothing acknowledged is lost when the server is killed."""
 
+import asyncio
 import json
+import logging
 import os
 import random
 import signal
@@ -307,6 +309,35 @@ def test_where_the_candidate_fails_the_present_model_answers_and_it_counts_as_it
         monkeypatch.setattr(server.service, "submit", fail)
         assert chat(client).status_code == 500
     assert [(row.arm, row.failed, row.text, row.messages) for row in rows(place)][2:] == [("b", 1, None, None)]
+
+
+def test_a_candidate_that_hangs_is_not_waited_for(tiny_model, place, monkeypatch):
+    model = tiny_model("llama")
+    with serving(model, place, against=tiny_model("gpt2"), split=0.999, against_timeout=0.05) as (server, client):
+        submit = server.candidate.submit
+
+        def hang(reply):
+            results = submit(reply)
+            monkeypatch.setattr(results, "arrival", lambda: asyncio.sleep(60))
+            monkeypatch.setattr(results, "body", lambda: asyncio.sleep(60))
+            return results
+
+        monkeypatch.setattr(server.candidate, "submit", hang)
+        begun = time.monotonic()
+        assert chat(client).status_code == 200
+        body = {"messages": ASKED, "max_tokens": 4, "user": "zoe", "store": True, "stream": True}
+        body["metadata"] = {"consent": consent(client)}
+        assert "[DONE]" in client.post("/v1/chat/completions", json=body).text
+        assert time.monotonic() - begun < 30
+    assert [(row.arm, row.failed, row.sampler) for row in rows(place)] == [("b", 1, model)] * 2
+
+
+def test_a_request_that_neither_model_takes_is_no_failure_of_the_candidate(tiny_model, place, caplog):
+    model = tiny_model("llama")
+    with serving(model, place, against=tiny_model("gpt2"), split=0.999) as (_, client):
+        assert chat(client, temperature=-1).status_code == 400
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert rows(place) == []
 
 
 def test_outside_of_the_share_a_split_test_has_no_texts(tiny_model, place):

@@ -10,6 +10,9 @@ from tutelage.commands.collect.server import describe
 from tutelage.commands.collect.settings import Payments, Status
 from tutelage.commands.study import open_existing
 
+LISTED = 40
+"""Raters with a line of their own, those with the most answers; users of a served model may be thousands."""
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -86,7 +89,8 @@ def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyStatis
     table = Table(box=None, pad_edge=False)
     for name in ("rater", "answers", "reliability", "interval", "golds", "repeats", "remarks"):
         table.add_column(name, justify="left" if name in ("rater", "remarks") else "right")
-    for rater in raters:
+    raters = sorted(raters, key=lambda rater: rater.tallies.answered, reverse=True)
+    for rater in raters[:LISTED]:
         statistics = whole.statistics.raters[rater.id]
         is_known = statistics.reliability is not None and statistics.low is not None and statistics.high is not None
         tallies = rater.tallies
@@ -102,6 +106,10 @@ def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyStatis
         )
     console.print()
     console.print(table)
+    others = raters[LISTED:]
+    if others:
+        answers = counted(sum(rater.tallies.answered for rater in others), "answer")
+        console.print(f"and {counted(len(others), 'rater')} more with {answers}, as on the owner's page")
 
 
 def write_payments(settings: Payments) -> int:

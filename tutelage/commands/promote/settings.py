@@ -32,7 +32,8 @@ class PromoteSettings:
     slow: float | None = None
     """Seconds from which a response is slow; by default latency is not checked."""
     hours: float = 24.0
-    """Hours after a user's first response that count. A user counts once they have passed."""
+    """Hours after a user's first response that count. A user counts once they have passed, by the clock of the newest
+    response of either model."""
     link: Path | None = None
     """Symbolic link to the model that is served, moved to the candidate on promotion and back on --undo."""
     undo: bool = False

@@ -49,6 +49,7 @@ def serve(settings: ServeSettings) -> PolicyServer:
             body=settings.max_body,
             updates=settings.weight_updates,
             candidate=candidate,
+            patience=settings.against_timeout,
             usage=usage,
         )
         stack.pop_all()

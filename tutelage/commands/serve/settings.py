@@ -1,9 +1,10 @@
 """Settings of serving a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tutelage.base import config
-from tutelage.base.config.bounds import at_least
+from tutelage.base.config.bounds import above_zero, at_least
+from tutelage.base.config.mapping import LATER
 from tutelage.base.errors import TutelageError
 
 KEY = "TUTELAGE_SERVE_KEY"
@@ -55,6 +56,9 @@ class ServeSettings:
     """Candidate for a split test: a second model, which answers the users in --split. Where it fails, --model does."""
     split: float = 0.5
     """Share of the users whom --against answers."""
+    against_timeout: float = field(default=120.0, metadata=LATER)
+    """Seconds that --against has for an answer, or to begin one that is streamed; after that --model answers, and it
+    counts as an error of --against."""
 
     def __post_init__(self) -> None:
         at_least(self, port=0, rows=1, queue=1, max_new_tokens=1, max_body=1024, per_minute=1)
@@ -66,6 +70,9 @@ class ServeSettings:
             raise TutelageError("--against compares two models that stay the same; omit --weight-updates.")
         if not self.against and self.split != 0.5:
             raise TutelageError("--split is about --against; give that too.")
+        if not self.against and self.against_timeout != 120.0:
+            raise TutelageError("--against-timeout is about --against; give that too.")
+        above_zero(self, "against_timeout")
         if not 0 < self.share <= 1:
             raise TutelageError(f"--share is {self.share:g}; it must be above 0 and at most 1.")
         if not 0 < self.split < 1:

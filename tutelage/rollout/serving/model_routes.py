@@ -35,15 +35,21 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(
-    service: Service, *, body: int, updates: bool, candidate: Service | None = None, usage: Usage | None = None
+    service: Service,
+    *,
+    body: int,
+    updates: bool,
+    candidate: Service | None = None,
+    patience: float | None = None,
+    usage: Usage | None = None,
 ) -> Starlette:
     """Create the application. `body` limits the bytes of a body, `updates` adds the routes that change weights. `usage`
-    records chats and says whose are answered by the `candidate`."""
+    records chats and says whose are answered by the `candidate`, which has `patience` seconds (see `Chat`)."""
     readers: dict[str, Reader] = {"/v1/completions": read_completions, "/inference/v1/generate": read_generate}
     routes = [
         Route(path, _answering(service, reader, body, usage), methods=["POST"]) for path, reader in readers.items()
     ]
-    chat = _recording(service, candidate, usage, body) if usage else _answering(service, read_chat, body)
+    chat = _recording(service, candidate, usage, body, patience) if usage else _answering(service, read_chat, body)
     routes.append(Route("/v1/chat/completions", chat, methods=["POST"]))
     app = Starlette(
         routes=[
@@ -117,7 +123,7 @@ async def departure(request: Request) -> None:
 
 
 def _recording(
-    service: Service, candidate: Service | None, usage: Usage, most: int
+    service: Service, candidate: Service | None, usage: Usage, most: int, patience: float | None
 ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     """Endpoint of chats whose use is recorded."""
 
@@ -125,7 +131,7 @@ def _recording(
         body = await read_json(request, most)
         use = await usage.admit(body, _address(request))
         second = (candidate,) if candidate is not None and use is not None and use.candidate else ()
-        chat = Chat(body, (*second, service), use)
+        chat = Chat(body, (*second, service), use, patience=patience)
         if not (isinstance(body, dict) and body.get("stream")):
             return _json(await _unless_gone(request, chat.body()))
         results = await _unless_gone(request, chat.begin())

@@ -53,11 +53,12 @@ class PolicyServer:
         body: int,
         updates: bool = False,
         candidate: Service | None = None,
+        patience: float | None = None,
         usage: Usage | None = None,
     ) -> None:
         self.service, self.candidate, self.usage = service, candidate, usage
         self.listening: socket.socket = listen(host, port)
-        routes = create_app(service, body=body, updates=updates, candidate=candidate, usage=usage)
+        routes = create_app(service, body=body, updates=updates, candidate=candidate, patience=patience, usage=usage)
         open_paths = usage.open_paths if usage else ()
         app = Guard(routes, key, only_local=is_local(host), open_paths=open_paths)
         self._server = server(app)

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from typing import Any, TypeVar
 
 from tutelage.rollout.serving.protocol.replies import ChatReply
 from tutelage.rollout.serving.protocol.request_fields import RequestError
@@ -12,19 +12,24 @@ from tutelage.rollout.serving.protocol.requests import read_chat
 from tutelage.rollout.serving.service import Results, Service
 from tutelage.rollout.serving.usage import Outcome, Use
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class Chat:
     """The request. `services` are tried in their order: a failure of one that is not the last is an error of it, and
-    the next one answers. `use` records what becomes of it, if anything is to be recorded."""
+    the next one answers; so is the time in which it does not answer, or in a stream does not begin, if longer than
+    `patience` in seconds. `use` records what becomes of it, if anything is to be recorded."""
 
-    def __init__(self, body: object, services: Sequence[Service], use: Use | None) -> None:
-        self._body, self._services, self._use = body, services, use
+    def __init__(
+        self, body: object, services: Sequence[Service], use: Use | None, *, patience: float | None = None
+    ) -> None:
+        self._body, self._services, self._use, self._patience = body, services, use, patience
         self._begun = time.monotonic()
         self._service = services[0]
         self._reply: ChatReply | None = None
         self._recorded = False
+        self._failures: list[str] = []
 
     async def body(self) -> dict[str, Any]:
         """The whole response, with `feedback` if the completion was kept."""
@@ -32,7 +37,7 @@ class Chat:
             try:
                 results = await self._submit(service)
                 try:
-                    body = await results.body()
+                    body = await self._in_time(service, results.body())
                 finally:
                     results.cancel()
             except asyncio.CancelledError:
@@ -41,6 +46,7 @@ class Chat:
             except Exception as error:
                 await self._failed(service, error)
                 continue
+            self._report()
             kept = await self._record(results)
             return body | ({"feedback": kept} if kept else {})
         raise AssertionError("the last failure is raised")
@@ -51,7 +57,7 @@ class Chat:
             try:
                 results = await self._submit(service)
                 try:
-                    await results.arrival()
+                    await self._in_time(service, results.arrival())
                 except BaseException:
                     results.cancel()
                     raise
@@ -61,6 +67,7 @@ class Chat:
             except Exception as error:
                 await self._failed(service, error)
                 continue
+            self._report()
             return results
         raise AssertionError("the last failure is raised")
 
@@ -95,11 +102,22 @@ class Chat:
     async def _failed(self, service: Service, error: Exception) -> None:
         """Raise the error of the last service, which is recorded unless the request itself is at fault."""
         if service is not self._services[-1]:
-            _log.warning("%s failed, and the present model answers: %s", service.model.path, error)
+            late = f"no answer within {self._patience:g} seconds"
+            self._failures.append(f"{service.model.path} failed: {late if isinstance(error, TimeoutError) else error}")
             return
         if not isinstance(error, RequestError) or error.status >= 500:
             await self._record(None)
         raise error
+
+    async def _in_time(self, service: Service, result: Awaitable[T]) -> T:
+        """The result; of a service that is not the last, within the time that it has. Raises TimeoutError."""
+        last = service is self._services[-1]
+        return await asyncio.wait_for(result, None if last else self._patience)
+
+    def _report(self) -> None:
+        """Log the failures of the services before the one that answers. A request that none can answer has none."""
+        for failure in self._failures:
+            _log.warning("%s; the present model answers", failure)
 
     async def _record(self, results: Results | None, *, failed: bool = True) -> Any:
         """Record the outcome; `results` are those of a complete response, `failed` says why there are none."""
