@@ -26,8 +26,8 @@ from bench.planned import SETTINGS
 
 aten: Any = torch.ops.aten
 STRIP, BLOCK, LANES = 12, 48, 16
-"""Queries that read their own sequence up to the last one of them in the compiled attention, in float32 and in bf16, and
-columns that scores are rounded up to (packed_attention.hpp, packed_sequence.hpp)."""
+"""Queries that read their own sequence up to the last one of them in the compiled attention, in float32 and in bf16,
+and columns that scores are rounded up to (packed_attention.hpp, packed_sequence.hpp)."""
 
 
 def _attention(query: Any, key: Any, products: int) -> int:

@@ -9,6 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
+import torch
+from torch.distributed.fsdp import FSDPModule
+
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.engines.ranks.passes import Passes
@@ -34,8 +37,8 @@ def lay_out(
     """Load a model with `load` and lay it out over the ranks of a run as --shard sets.
 
     `with_reference` keeps the initial policy as its reference too. Raises TutelageError if one process would hold all
-    shards, if an engine other than plain is set, or if the machines of hybrid shards have different numbers of
-    processes.
+    shards, if an engine other than plain is set, if this PyTorch cannot reduce gradients of unused weights, or if the
+    machines of hybrid shards have different numbers of processes.
     """
     if shard == "none":
         loaded = load(model)
@@ -50,6 +53,11 @@ def lay_out(
         )
     if model.engine not in ("auto", "plain"):
         raise TutelageError(f"--shard {shard} needs the plain engine: omit --model.engine {model.engine}.")
+    if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
+        raise TutelageError(
+            f"--shard {shard} needs PyTorch 2.13: {torch.__version__} does not reduce the gradients of weights that a "
+            "rank leaves unused. Install it, or omit --shard: each rank then holds the whole model."
+        )
     in_shards = _on_each_machine(run.ranks) if shard == "hybrid" else run.ranks.size
     return _in_shards(Passes(run.ranks, in_shards), model, load, with_reference=with_reference)
 
