@@ -254,12 +254,12 @@ class NativeDecoder(SharedDecoder):
 
 def joint_step(decoders: Sequence[NativeDecoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
     """`NativeDecoder.step` for several decoders, reading the weights once."""
-    return list(joint_logits(decoders, tokens).split([len(own) for own in tokens]))
+    return list(joint_logits(decoders, torch.cat(list(tokens))).split([len(own) for own in tokens]))
 
 
-def joint_logits(decoders: Sequence[NativeDecoder], tokens: Sequence[Int[Tensor, " _"]]) -> Float[Tensor, "n V"]:
+def joint_logits(decoders: Sequence[NativeDecoder], tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
     """The logits of `joint_step`, one decoder after another."""
     positions = [decoder.kv_cache.open() for decoder in decoders]
     steps = [decoder.native for decoder in decoders if decoder.native is not None]
-    states = joint_states(steps, torch.cat(list(tokens)), torch.cat(positions))
+    states = joint_states(steps, tokens, torch.cat(positions))
     return decoders[0].head.logits(states)

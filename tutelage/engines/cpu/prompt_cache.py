@@ -27,8 +27,6 @@ Rows = Float[Tensor, "*outer _ _"]
 """Keys or values, as tokens [..., T, w] or as rows [..., R, n]."""
 Token = Float[Tensor, "*outer _"]
 """Keys or values of one token [..., w]."""
-Tokens = Float[Tensor, "T K _"]
-"""Keys or values of several tokens of one completion."""
 BLOCK = LANES
 """Tokens per row of `BlockLayout`."""
 MOVE_WHEN = 0.75
@@ -43,7 +41,6 @@ class LayerEntry:
 
     prompt: tuple[Float[Tensor, "P K Q n"], Float[Tensor, "P K Q m"]]  # zeros after a prompt's end
     answer: tuple[Float[Tensor, "P K G R n"], Float[Tensor, "P K G R m"]]
-    widths: tuple[int, int]  # of a head of keys and of values, without padding
 
 
 class PromptCache:
@@ -84,6 +81,7 @@ class PromptCache:
         self.slots = self.prompts * self.width
         self.full = self.count == self.slots
         self.longest = int(self.lengths.max())
+        self.starts = self.lengths[self.place // self.width]  # the position of the first token of each completion
         self.hidden: Tensor | None = None
         if int(self.lengths.min()) < self.longest:
             beyond = torch.arange(self.longest, device=self.device) >= self.lengths[:, None, None]
@@ -167,22 +165,8 @@ class PromptCache:
             keys, values = (x[prompt : prompt + 1, :, : self._rows(length)] for x in entry.prompt)
             sizes = (keys.shape[-1], values.shape[-1])
             answer = own._memory(keys, (1, keys.shape[1], 1), own.room, sizes)
-            own.layers[layer] = LayerEntry((keys, values), answer, entry.widths)
+            own.layers[layer] = LayerEntry((keys, values), answer)
         return own
-
-    def tokens(self, layer: nn.Module) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """Keys and values of the prompt, and those of the completion so far, in a cache of one completion: each Float[S
-        K w]."""
-        entry = self.layers[layer]
-        before = self.layout.unpack(*entry.prompt, int(self.lengths[0]), entry.widths[0])
-        after = self.layout.unpack(*entry.answer, self.written, entry.widths[0])
-        prompt, own = (before[0][0], before[1][0]), (after[0][0, :, 0], after[1][0, :, 0])
-        return (prompt[0].transpose(0, 1), prompt[1].transpose(0, 1)), (own[0].transpose(0, 1), own[1].transpose(0, 1))
-
-    def put(self, layer: nn.Module, key: Float[Tensor, "T K w"], value: Float[Tensor, "T K v"]) -> None:
-        """Store the next T tokens of the completion, in a cache of one completion with room for them (`reserve`)."""
-        keys, values = (x[0, :, 0] for x in self.layers[layer].answer)
-        self.layout.fill(keys, values, self.written, key, value)
 
     def reserve(self, count: int) -> int:
         """Make room for further tokens of each completion. Returns their number so far."""
@@ -201,9 +185,7 @@ class PromptCache:
         sizes = (self.layout.numbers(key.shape[-1]), self.layout.numbers(value.shape[-1]))
         of_prompts, of_answers = (self.prompts, len(key)), (self.prompts, len(key), self.width)
         return LayerEntry(
-            self._memory(key, of_prompts, self.longest, sizes),
-            self._memory(key, of_answers, self.room, sizes),
-            (key.shape[-1], value.shape[-1]),
+            self._memory(key, of_prompts, self.longest, sizes), self._memory(key, of_answers, self.room, sizes)
         )
 
     def _memory(
@@ -227,12 +209,13 @@ class PromptCache:
     def open(self) -> Int[Tensor, " n"]:
         """Reserve space for one more token of each completion. Returns the position of that token in each line."""
         self.written = self.reserve(1) + 1
-        return self.lengths[self.place // self.width] + self.written - 1
+        return self.starts + (self.written - 1)
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
         """Drop all lines except `lines` (ascending)."""
         self.version += 1
         self.place, self.count, self.full = self.place[lines], len(lines), False
+        self.starts = self.starts[lines]
         prompt = self.place // self.width
         counts = prompt.bincount(minlength=self.prompts)
         remaining, width = counts.nonzero().squeeze(1), int(counts.max())
@@ -296,11 +279,6 @@ class TokenLayout:
         keys.select(-2, token).copy_(key)
         values.select(-2, token).copy_(value)
 
-    def fill(self, keys: Rows, values: Rows, start: int, key: Tokens, value: Tokens) -> None:
-        """Store several tokens of one completion, from number `start` on."""
-        keys.narrow(-2, start, len(key)).copy_(key.transpose(0, 1))
-        values.narrow(-2, start, len(value)).copy_(value.transpose(0, 1))
-
     def unpack(self, keys: Rows, values: Rows, tokens: int, width: int) -> tuple[Rows, Rows]:
         """The first `tokens` keys and values, token by token, for heads of this width."""
         return keys.narrow(-2, 0, tokens), values.narrow(-2, 0, tokens)
@@ -338,14 +316,6 @@ class BlockLayout(TokenLayout):
         of_keys[..., row, :, place, :] = pad(key, padding).unflatten(-1, (-1, self.together))
         group, member = divmod(place, self.together)
         of_values[..., row, group, :, member] = pad(value, padding)
-
-    def fill(self, keys: Rows, values: Rows, start: int, key: Tokens, value: Tokens) -> None:
-        """See `TokenLayout.fill`."""
-        token, padding = torch.arange(start, start + len(key), device=key.device), (0, -key.shape[-1] % BLOCK)
-        row, place = token // BLOCK, token % BLOCK
-        of_keys, of_values = self._blocks(keys, values)
-        of_keys[:, row, :, place] = pad(key, padding).unflatten(-1, (-1, self.together))
-        of_values[:, row, place // self.together, :, place % self.together] = pad(value, padding)
 
     def unpack(self, keys: Rows, values: Rows, tokens: int, width: int) -> tuple[Rows, Rows]:
         """See `TokenLayout.unpack`."""

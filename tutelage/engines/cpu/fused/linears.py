@@ -96,7 +96,8 @@ class AdaptedLinear(NamedTuple):
         to_x = products.input_gradient(grad, self.weight, total)
         if self.lora_a is None or self.lora_b is None:
             return to_x
-        return products.input_gradient(grad @ self.lora_b.mul(self.scale), self.lora_a, to_x)
+        to_inside = products.input_gradient(grad, self.lora_b.mul(self.scale))
+        return products.input_gradient(to_inside, self.lora_a, to_x)
 
     def gradients(self, grad: Float[Tensor, "N out"], x: Inputs, wanted: Sequence[bool]) -> TensorGradients:
         """The gradients of W, b, A and B from `grad`, the gradient of y."""
@@ -104,8 +105,10 @@ class AdaptedLinear(NamedTuple):
         found = [add_product(self.weight, grad, x) if weight else None, grad.sum(0) if bias else None]
         if self.lora_a is None or self.lora_b is None:
             return [*found, None, None]
-        to_a = add_product(self.lora_a, (grad @ self.lora_b).mul_(self.scale), x) if a else None
-        return [*found, to_a, add_product(self.lora_b, grad, (x @ self.lora_a.T).mul_(self.scale)) if b else None]
+        to_inside = products.input_gradient(grad, self.lora_b.mul(self.scale)) if a else None
+        to_a = None if to_inside is None else add_product(self.lora_a, to_inside, x)
+        inside = products.output(x, self.lora_a).mul_(self.scale) if b else None
+        return [*found, to_a, None if inside is None else add_product(self.lora_b, grad, inside)]
 
 
 @dataclass(frozen=True)

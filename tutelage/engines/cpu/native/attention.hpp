@@ -56,25 +56,23 @@ void store_token(const StepModel &model, const Layer &layer, const StepLines &li
     }
 }
 
-// Rotates queries and keys, and stores keys and values in the key/value cache.
-void rotate_and_store(Worker &worker, const StepModel &model, const Layer &layer, const StepLines &lines,
-                      const Angles &angles, float *heads, const Records &records) {
+// Rotates queries and keys of some lines of a batch, and stores keys and values in the key/value cache.
+void rotate_and_store(const StepModel &model, const Layer &layer, const StepLines &lines, const Angles &angles,
+                      float *heads, const Records &records, long first, long end) {
     const long width = model.width, row = (model.heads + 2 * model.keys) * width;
     const int64_t *step = lines.answers;
-    worker.share(lines.count, 2 * worker.threads, [&](long first, long end) {
-        long prompt = 0;
-        for (long line = first; line < end; line++) {
-            while (lines.first[prompt + 1] <= line) prompt++;
-            float *x = heads + line * row;
-            rotate(model, layer, angles.cosine + line * width, angles.sine + line * width, x);
-            const float *key = x + model.heads * width, *value = key + model.keys * width;
-            records.query.put(line, x), records.key.put(line, key), records.value.put(line, value);
-            const long slot = prompt * step[0] + lines.slots[line] * step[2];
-            const auto store = layer.heads.half ? store_token<Pair> : store_token<float>;
-            for (long k = 0; k < model.keys; k++)
-                store(model, layer, lines, slot + k * step[1], key + k * width, value + k * width);
-        }
-    });
+    long prompt = 0;
+    for (long line = first; line < end; line++) {
+        while (lines.first[prompt + 1] <= line) prompt++;
+        float *x = heads + line * row;
+        rotate(model, layer, angles.cosine + line * width, angles.sine + line * width, x);
+        const float *key = x + model.heads * width, *value = key + model.keys * width;
+        records.query.put(line, x), records.key.put(line, key), records.value.put(line, value);
+        const long slot = prompt * step[0] + lines.slots[line] * step[2];
+        const auto store = layer.heads.half ? store_token<Pair> : store_token<float>;
+        for (long k = 0; k < model.keys; k++)
+            store(model, layer, lines, slot + k * step[1], key + k * width, value + k * width);
+    }
 }
 
 // Floats of one thread's workspace: queries and output [16][w], scores [16][Q + T].
@@ -83,63 +81,17 @@ INLINE long attention_workspace(const StepModel &model, const StepLines &lines) 
     return (2 * padded_width(model) + tokens) * LANES;
 }
 
-// Up to 16 queries of one prompt and one head of keys: those of the heads that share the keys, line after line. Bit for
-// bit the attention of packed_attention.hpp (T = float) or of half_attention.hpp (T = Pair), where the prompt is the shared
-// prefix and the answer a suffix.
-//
-//     S = Q K^T      Q [16][w], K [w][16 tokens] in blocks       T holds one number, or a pair along what is summed over
-//     O = P V        P [16][tokens], V [tokens][w]
-//
 // Keys and values of a prompt or an answer are blocks of 16 tokens, with w padded to a multiple of 16 (`BlockLayout` in
-// prompt_cache.py). What nobody stored is zero.
+// prompt_cache.py). What nobody stored is zero. T holds one number, or a pair along what is summed over.
 template <class T>
-struct LineAttention {
+struct CachedKeys {
     const StepModel &model;
     const Layer &layer;
     const StepLines &lines;
-    const Records &records;
-    long prompt, key, start, queries;  // `start` counts the queries of the key before these
-    float *workspace;
 
     long shared() const { return model.heads / model.keys; }
-    long line(long query) const { return lines.first[prompt] + (start + query) / shared(); }
-    long head(long query) const { return key * shared() + (start + query) % shared(); }
-    long end(long query) const {  // the query after the last one of the same line
-        return std::min(queries, query + shared() - (start + query) % shared());
-    }
-    long answer(long query) const {
-        const int64_t *step = lines.answers;
-        return prompt * step[0] + key * step[1] + lines.slots[line(query)] * step[2];
-    }
-    long of_prompt() const { return prompt * lines.prompt_steps[0] + key * lines.prompt_steps[1]; }
 
-    // heads [n][H + 2K][w] → [n][H w], normalised.
-    void attend(const float *heads, float *into) const {
-        constexpr long EACH_HOLDS = NUMBERS<T>;
-        const long width = padded_width(model), depth = width / EACH_HOLDS, length = lines.lengths[prompt];
-        const long columns = round_up(length, LANES), row = columns + round_up(lines.written, LANES);
-        T *rounded = reinterpret_cast<T *>(workspace);
-        float *output = workspace + LANES * width, *scores = output + LANES * width;
-        put_queries(heads, reinterpret_cast<NumberOf<T> *>(rounded));
-        multiply(queries, columns, depth, rows(rounded, depth), keys(layer.prompt_keys, of_prompt()), scores, row, false);
-        for (long q = 0; q < queries; q = end(q))
-            multiply(end(q) - q, row - columns, depth, rows(rounded + q * depth, depth), keys(layer.keys, answer(q)),
-                     scores + q * row + columns, row, false);
-        alignas(64) float inverse[LANES];
-        for (long q = 0; q < queries; q++) {
-            const SoftmaxSum found = softmax({scores + q * row, length, columns, lines.written, row - columns});
-            inverse[q] = 1.0f / found.sum;
-            if (records.lse.keeps(line(q))) records.lse.template of<float>(line(q))[head(q)] = found.log_sum_exp();
-        }
-        multiply(queries, width, columns / EACH_HOLDS, rows(scores, row), values(layer.prompt_values, of_prompt()), output,
-                 width, false);
-        for (long q = 0; q < queries; q = end(q))
-            multiply(end(q) - q, width, pieces(lines.written, EACH_HOLDS),
-                     rows(scores + q * row + columns / EACH_HOLDS, row), values(layer.values, answer(q)),
-                     output + q * width, width, true);
-        for (long q = 0; q < queries; q++) put_output(output + q * width, inverse[q], q, into);
-    }
-
+    // Rows of `from`, at a distance of `row` elements.
     template <class From>
     static MatrixView<T> rows(const From *x, long row) {
         return {reinterpret_cast<const T *>(x), row, 1};
@@ -157,14 +109,67 @@ struct LineAttention {
         return row.half_softmax();
     }
 
-    // The queries in rows of padded features.
-    void put_queries(const float *heads, NumberOf<T> *into) const {
-        const long width = model.width, row = (model.heads + 2 * model.keys) * width;
+    // A query in a row of padded features.
+    void put_query(const float *query, float *rows, long q) const {
         const float factor = NUMBERS<T> == 1 ? layer.scale : 1.0f;
+        NumberOf<T> *into = reinterpret_cast<NumberOf<T> *>(rows) + q * padded_width(model);
+        for (long i = 0; i < model.width; i += LANES)
+            store(into + i, factor * load_some(query + i, std::min(LANES, model.width - i)));
+    }
+};
+
+// Up to 16 queries of one prompt and one head of keys: those of the heads that share the keys, line after line. Bit for
+// bit the attention of packed_attention.hpp (T = float) or of half_attention.hpp (T = Pair), where the prompt is the shared
+// prefix and the answer a suffix.
+//
+//     S = Q K^T      Q [16][w], K [w][16 tokens] in blocks
+//     O = P V        P [16][tokens], V [tokens][w]
+template <class T>
+struct LineAttention : CachedKeys<T> {
+    using CachedKeys<T>::model, CachedKeys<T>::layer, CachedKeys<T>::lines, CachedKeys<T>::shared, CachedKeys<T>::rows,
+        CachedKeys<T>::keys, CachedKeys<T>::values;
+    const Records &records;
+    long prompt, key, start, queries;  // `start` counts the queries of the key before these
+    float *workspace;
+
+    long line(long query) const { return lines.first[prompt] + (start + query) / shared(); }
+    long head(long query) const { return key * shared() + (start + query) % shared(); }
+    long end(long query) const {  // the query after the last one of the same line
+        return std::min(queries, query + shared() - (start + query) % shared());
+    }
+    long answer(long query) const {
+        const int64_t *step = lines.answers;
+        return prompt * step[0] + key * step[1] + lines.slots[line(query)] * step[2];
+    }
+    long of_prompt() const { return prompt * lines.prompt_steps[0] + key * lines.prompt_steps[1]; }
+
+    // heads [n][H + 2K][w] → [n][H w], normalised.
+    void attend(const float *heads, float *into) const {
+        constexpr long EACH_HOLDS = NUMBERS<T>;
+        const long width = padded_width(model), depth = width / EACH_HOLDS, length = lines.lengths[prompt];
+        const long columns = round_up(length, LANES), row = columns + round_up(lines.written, LANES);
+        const long step = (model.heads + 2 * model.keys) * model.width;
+        T *rounded = reinterpret_cast<T *>(workspace);
+        float *output = workspace + LANES * width, *scores = output + LANES * width;
         for (long q = 0; q < queries; q++)
-            for (long i = 0; i < width; i += LANES)
-                store(into + q * padded_width(model) + i,
-                      factor * load_some(heads + line(q) * row + head(q) * width + i, std::min(LANES, width - i)));
+            this->put_query(heads + line(q) * step + head(q) * model.width, workspace, q);
+        multiply(queries, columns, depth, rows(rounded, depth), keys(layer.prompt_keys, of_prompt()), scores, row, false);
+        for (long q = 0; q < queries; q = end(q))
+            multiply(end(q) - q, row - columns, depth, rows(rounded + q * depth, depth), keys(layer.keys, answer(q)),
+                     scores + q * row + columns, row, false);
+        alignas(64) float inverse[LANES];
+        for (long q = 0; q < queries; q++) {
+            const SoftmaxSum found = this->softmax({scores + q * row, length, columns, lines.written, row - columns});
+            inverse[q] = 1.0f / found.sum;
+            if (records.lse.keeps(line(q))) records.lse.template of<float>(line(q))[head(q)] = found.log_sum_exp();
+        }
+        multiply(queries, width, columns / EACH_HOLDS, rows(scores, row), values(layer.prompt_values, of_prompt()), output,
+                 width, false);
+        for (long q = 0; q < queries; q = end(q))
+            multiply(end(q) - q, width, pieces(lines.written, EACH_HOLDS),
+                     rows(scores + q * row + columns / EACH_HOLDS, row), values(layer.values, answer(q)),
+                     output + q * width, width, true);
+        for (long q = 0; q < queries; q++) put_output(output + q * width, inverse[q], q, into);
     }
 
     // The output [w] of a query times its factor.
@@ -178,21 +183,17 @@ struct LineAttention {
     }
 };
 
+// The attention of a batch, of which `part` is a prompt and a head of keys, or one of `each` parts of these.
 template <class T>
-void attention(Worker &worker, const StepModel &model, const Layer &layer, const StepLines &lines,
-               const Records &records, const float *heads, float *into, float *workspace) {
-    const long shared = model.heads / model.keys, pairs = lines.prompts * model.keys;
-    // parts per prompt and key: several where there are few of these
-    const long each = pairs < 2 * worker.threads ? 2 * worker.threads : 1;
-    worker.share(pairs * each, pairs * each, [&](long part, long) {
-        const long pair = part / each, prompt = pair / model.keys, key = pair % model.keys;
-        const long queries = (lines.first[prompt + 1] - lines.first[prompt]) * shared, blocks = blocks_of(queries);
-        const long first = blocks * (part % each) / each, last = blocks * (part % each + 1) / each;
-        for (long block = first; block < last; block++) {
-            const long start = queries * block / blocks, end = queries * (block + 1) / blocks;
-            LineAttention<T>{model, layer, lines, records, prompt, key, start, end - start, workspace}.attend(heads, into);
-        }
-    });
+void attend(const StepModel &model, const Layer &layer, const StepLines &lines, const Records &records, long part,
+            long each, const float *heads, float *into, float *workspace) {
+    const long shared = model.heads / model.keys, pair = part / each, prompt = pair / model.keys, key = pair % model.keys;
+    const long queries = (lines.first[prompt + 1] - lines.first[prompt]) * shared, blocks = blocks_of(queries);
+    const long first = blocks * (part % each) / each, last = blocks * (part % each + 1) / each;
+    for (long block = first; block < last; block++) {
+        const long start = queries * block / blocks, end = queries * (block + 1) / blocks;
+        LineAttention<T>{{model, layer, lines}, records, prompt, key, start, end - start, workspace}.attend(heads, into);
+    }
 }
 
 }  // namespace

@@ -40,10 +40,17 @@ _TYPES: dict[str, Any] = {
     "l": POINTER(POINTER(StepLines)),
 }
 """Argument types: pointers to numbers, integers and floats, then pointers to structs."""
-SIZES = {"step_workspace": "mlii", "float_product_workspace": "F", "packed_attention_workspace": "S", "parts": "ii"}
+SIZES = {
+    "step_workspace": "mlii",
+    "piece_workspace": "mlip",
+    "float_product_workspace": "F",
+    "packed_attention_workspace": "S",
+    "parts": "ii",
+}
 """Functions that return a number, with their argument types."""
 KERNELS = {
     "step": "TmliApppp",
+    "piece_attention": "Tmliipppppp",
     "product": "TMippp",
     "half_product": "TMippppp",
     "float_product": "TFp",

@@ -9,6 +9,7 @@
 namespace {
 
 constexpr long RUN = TALL<float>;         // rows of a tile
+constexpr long TALL_RUN = HEIGHT<float, 1>, NARROW = 2 * LANES;  // the same for products of so many columns
 constexpr long CHUNK = 1 << 20;           // floats of a copy
 constexpr long DEPTH = 384;               // terms of a chunk: a block of its columns stays in the second cache
 constexpr long TOGETHER = 32;             // terms that are copied at once: those of more columns share cache lines
@@ -19,6 +20,7 @@ struct Chunks {
     const FloatProduct &whole;
     MatrixView<float> a, b;  // b[k][j] = x[k * row + j * step]
     bool copies_a;
+    long run;                   // rows of a tile
     long depth, columns, rows;  // of a chunk
 
     explicit Chunks(const FloatProduct &whole)
@@ -26,9 +28,10 @@ struct Chunks {
           a{whole.a, whole.a_row, whole.a_step},
           b{whole.b, whole.b_row, whole.b_step},
           copies_a(whole.a_step != 1),
+          run(whole.columns <= NARROW ? TALL_RUN : RUN),
           depth(std::min<long>(DEPTH, whole.depth)),
           columns(most(whole.columns, FEWEST_COLUMNS)),
-          rows(copies_a ? most(whole.rows, RUN) : whole.rows) {}
+          rows(copies_a ? most(whole.rows, run) : whole.rows) {}
 
     long most(long count, long multiple) const {
         return std::min(round_up(count, multiple), std::max(1L, CHUNK / depth / multiple) * multiple);
@@ -70,41 +73,43 @@ void copy_columns(Worker &worker, MatrixView<float> b, long depth, long columns,
     });
 }
 
-// Copies terms of RUN contiguous rows. What a vector writes beyond a term, the next one overwrites.
+// Copies terms of R contiguous rows. What a vector writes beyond a term, the next one overwrites.
+template <long R>
 INLINE void copy_run(const float *from, long step, long start, long stop, float *to) {
     long k = start;
-    if constexpr (RUN <= 8)
-        for (; k * RUN + 8 <= stop * RUN; k++)
-            *reinterpret_cast<UnalignedEight *>(to + k * RUN) = *reinterpret_cast<const UnalignedEight *>(from + k * step);
-    for (; k < stop; k++) std::memcpy(to + k * RUN, from + k * step, RUN * sizeof(float));
+    if constexpr (R <= 8)
+        for (; k * R + 8 <= stop * R; k++)
+            *reinterpret_cast<UnalignedEight *>(to + k * R) = *reinterpret_cast<const UnalignedEight *>(from + k * step);
+    for (; k < stop; k++) std::memcpy(to + k * R, from + k * step, R * sizeof(float));
 }
 
-// Copies A [rows][depth] into runs [rows / RUN][depth][RUN]; of the last one the first rows only.
+// Copies A [rows][depth] into runs [rows / R][depth][R]; of the last one the first rows only.
+template <long R>
 void copy_runs(Worker &worker, MatrixView<float> a, long rows, long depth, float *into) {
     constexpr long RUNS = 8;  // whose rows share cache lines of A
-    worker.share(pieces(rows, RUNS * RUN), 8 * worker.threads, [&](long first, long end) {
+    worker.share(pieces(rows, RUNS * R), 8 * worker.threads, [&](long first, long end) {
         for (long group = first; group < end; group++)
             for (long start = 0; start < depth; start += TOGETHER)
-                for (long row = group * RUNS * RUN; row < std::min(rows, (group + 1) * RUNS * RUN); row += RUN) {
-                    const long stop = std::min(depth, start + TOGETHER), count = std::min(RUN, rows - row);
+                for (long row = group * RUNS * R; row < std::min(rows, (group + 1) * RUNS * R); row += R) {
+                    const long stop = std::min(depth, start + TOGETHER), count = std::min(R, rows - row);
                     const float *from = a.x + row * a.row;
                     float *to = into + row * depth;
-                    if (a.row == 1 && count == RUN) copy_run(from, a.step, start, stop, to);
+                    if (a.row == 1 && count == R) copy_run<R>(from, a.step, start, stop, to);
                     else
                         for (long k = start; k < stop; k++)
-                            for (long i = 0; i < count; i++) to[k * RUN + i] = from[k * a.step + i * a.row];
+                            for (long i = 0; i < count; i++) to[k * R + i] = from[k * a.step + i * a.row];
                 }
     });
 }
 
-// Adds `depth` terms to the sums of up to RUN rows of some columns, whose vectors are `next` floats apart.
+// Adds `depth` terms to the sums of up to TALL_RUN rows of some columns, whose vectors are `next` floats apart.
 INLINE void add_terms(long rows, long columns, long depth, MatrixView<float> a, const float *b, long next, float *c,
                       long c_row, bool begun) {
     const VectorView<float> vectors{b, LANES, next};
     const long whole = columns / LANES * LANES, rest = columns - whole;
     multiply(rows, whole, depth, a, vectors, c, c_row, begun);
     if (!rest) return;
-    alignas(64) float last[RUN * LANES] = {};
+    alignas(64) float last[TALL_RUN * LANES] = {};
     for (long r = 0; begun && r < rows; r++) std::copy_n(c + r * c_row + whole, rest, last + r * LANES);
     multiply(rows, LANES, depth, a, vectors.after(whole / LANES), last, LANES, begun);
     for (long r = 0; r < rows; r++) std::copy_n(last + r * LANES, rest, c + r * c_row + whole);
@@ -146,10 +151,11 @@ struct Chunk {
         const FloatProduct &whole = chunks.whole;
         const long height = std::min(ROW_BLOCK, rows - top), some = std::min(width, columns - left);
         float *c = whole.c + (row + top) * whole.c_row + column + left;
-        for (long r = 0; r < height; r += RUN) {
+        const long run = chunks.run;
+        for (long r = 0; r < height; r += run) {
             MatrixView<float> from{a().x + (top + r) * whole.a_row, whole.a_row, 1};
-            if (chunks.copies_a) from = {copied_a + (top + r) * depth, 1, RUN};
-            add_terms(std::min(RUN, height - r), some, depth, from, copied_b + left * depth, depth * LANES,
+            if (chunks.copies_a) from = {copied_a + (top + r) * depth, 1, run};
+            add_terms(std::min(run, height - r), some, depth, from, copied_b + left * depth, depth * LANES,
                       c + r * whole.c_row, whole.c_row, whole.accumulate || term > 0);
         }
         if (!whole.bias || term + depth < whole.depth) return;
@@ -179,7 +185,10 @@ void tutelage_float_product(const ThreadPool *pool, const FloatProduct *product,
                 copy_columns(worker, of_columns.b(), of_columns.depth, of_columns.columns, of_b);
                 for (long row = 0; row < product->rows; row += chunks.rows) {
                     const Chunk chunk(chunks, row, column, term);
-                    if (chunks.copies_a) copy_runs(worker, chunk.a(), chunk.rows, chunk.depth, of_a);
+                    if (chunks.copies_a) {
+                        const auto copy = chunks.run == RUN ? copy_runs<RUN> : copy_runs<TALL_RUN>;
+                        copy(worker, chunk.a(), chunk.rows, chunk.depth, of_a);
+                    }
                     chunk.add(worker, of_a, of_b);
                 }
             }

@@ -3,6 +3,7 @@
 // C++17 without libraries.
 
 #include "attention.hpp"
+#include "piece_attention.hpp"
 
 namespace {
 
@@ -12,12 +13,17 @@ struct Batches {
     const StepModel *const *models;
     const StepLines *const *lines;
     long size;
+    std::vector<long> lines_before{0}, pairs_before{0};  // lines, and pairs of a prompt and a head of keys, by batch
 
-    long count() const {
-        long total = 0;
-        for (long b = 0; b < size; b++) total += lines[b]->count;
-        return total;
+    Batches(const StepModel *const *models, const StepLines *const *lines, long size)
+        : models(models), lines(lines), size(size) {
+        for (long b = 0; b < size; b++) {
+            lines_before.push_back(count() + lines[b]->count);
+            pairs_before.push_back(pairs_before.back() + lines[b]->prompts * models[b]->keys);
+        }
     }
+
+    long count() const { return lines_before.back(); }
 };
 
 // The workspace of a step, in floats: a part that all threads use, and `each` floats per thread.
@@ -50,7 +56,7 @@ struct Plan {
 // One step on a model and all lines. Activations are kept of a single batch only.
 struct Step {
     const StepModel &model;
-    const Batches batches;
+    const Batches &batches;
     const long count;
     const Angles angles;
     const ActivationBlocks *activations;
@@ -67,14 +73,24 @@ struct Step {
                 [&](long line, long column, long columns, Floats y) {
                     put(heads + line * row + column, columns, result(layer.heads, y));
                 });
-        each_batch(index, [&](const Layer &own_layer, const StepLines &lines, long first) {
-            const Angles own_angles{angles.cosine + first * model.width, angles.sine + first * model.width};
-            rotate_and_store(worker, model, own_layer, lines, own_angles, heads + first * row, records);
+        worker.share(n, 2 * worker.threads, [&](long first, long end) {
+            each_batch(index, first, end, batches.lines_before, [&](const Layer &own, const StepLines &lines, long b,
+                                                                     long start, long stop) {
+                const long before = batches.lines_before[b];
+                const Angles own_angles{angles.cosine + before * model.width, angles.sine + before * model.width};
+                rotate_and_store(model, own, lines, own_angles, heads + before * row, records, start, stop);
+            });
         });
-        each_batch(index, [&](const Layer &own_layer, const StepLines &lines, long first) {
-            float *into = attended + first * model.heads * model.width;
-            const auto attend = layer.heads.half ? attention<Pair> : attention<float>;
-            attend(worker, model, own_layer, lines, records, heads + first * row, into, workspace);
+        const auto attend = layer.heads.half ? ::attend<Pair> : ::attend<float>;
+        const long pairs = batches.pairs_before.back(), each = pairs < 2 * worker.threads ? 2 * worker.threads : 1;
+        worker.share(pairs * each, pairs * each, [&](long part, long) {
+            each_batch(index, part / each, part / each + 1, batches.pairs_before,
+                       [&](const Layer &own, const StepLines &lines, long b, long pair, long) {
+                           const long before = batches.lines_before[b];
+                           float *into = attended + before * model.heads * model.width;
+                           attend(model, own, lines, records, pair * each + part % each, each, heads + before * row, into,
+                                  workspace);
+                       });
         });
         const Input mixed{attended, false, nullptr, 0, adapted};
         adapt(worker, n, mixed, layer.mixed, own, adapted);
@@ -86,12 +102,14 @@ struct Step {
         accumulate_product(worker, n, {active, true, nullptr, 0, nullptr}, layer.down, own, x, records.y);
     }
 
-    // Calls work(layer with the keys and values of a batch, its lines, the number of lines before it).
+    // Calls work(layer with the keys and values of a batch, its lines, its number, first, end) for the batches that have
+    // some of the things `first` to `end`, numbered within their batch. There are `before[b]` of them before batch b.
     template <class Work>
-    void each_batch(long index, const Work &work) const {
-        long first = 0;
-        for (long b = 0; b < batches.size; first += batches.lines[b++]->count)
-            work(batches.models[b]->layers[index], *batches.lines[b], first);
+    void each_batch(long index, long first, long end, const std::vector<long> &before, const Work &work) const {
+        long b = std::upper_bound(before.begin(), before.end(), first) - before.begin() - 1;
+        for (; b < batches.size && before[b] < end; b++)
+            work(batches.models[b]->layers[index], *batches.lines[b], b, std::max(0L, first - before[b]),
+                 std::min(before[b + 1], end) - before[b]);
     }
 
     void last_norm(Worker &worker) const {
@@ -104,7 +122,7 @@ struct Step {
     }
 };
 
-constexpr long PHASES = 8, BATCH_PHASES = 2;  // at most of a layer: of all lines together, and of each batch
+constexpr long PHASES = 10;  // at most of a layer
 
 }  // namespace
 
@@ -128,10 +146,54 @@ void tutelage_step(const ThreadPool *pool, const StepModel *const *models, const
     float *heads = workspace, *attended = heads + plan.heads, *active = attended + plan.attended;
     float *adapted = active + plan.active, *workspaces = adapted + plan.adapted;
     const Step step{*model, all, all.count(), {cosine, sine}, activations, x, heads, attended, active, adapted};
-    run_phases(*pool, model->count * (PHASES + batches * BATCH_PHASES) + 1, [&](Worker &worker) {
+    run_phases(*pool, model->count * PHASES + 1, [&](Worker &worker) {
         float *own = workspaces + worker.index * plan.each;
         for (long index = 0; index < model->count; index++) step.layer(worker, index, own, own + plan.states);
         step.last_norm(worker);
+    });
+}
+
+// Floats of one thread's workspace of the attention of pieces.
+int64_t tutelage_piece_workspace(const StepModel *const *models, const StepLines *const *lines, int64_t batches,
+                                 const int64_t *ends) {
+    long most = 0;
+    for (long b = 0; b < batches; b++) {
+        StepLines own = *lines[b];
+        own.written += ends[b] - (b ? ends[b - 1] : 0);
+        most = std::max(most, attention_workspace(*models[b], own));
+    }
+    return most;
+}
+
+// The attention of layer `index` for pieces of several lines, each of a batch of its own, into out [N][H][w]. The tokens
+// ends[b - 1] to ends[b] of query [N][H][w], key and value [N][K][w] are the next ones of line b; keys and values are
+// stored. `workspaces` has the workspace of every thread.
+void tutelage_piece_attention(const ThreadPool *pool, const StepModel *const *models, const StepLines *const *lines,
+                              int64_t batches, int64_t index, const int64_t *ends, const float *query, const float *key,
+                              const float *value, float *out, float *workspaces) {
+    const StepModel &model = *models[0];
+    const long floats = tutelage_piece_workspace(models, lines, batches, ends);
+    run_phases(*pool, 2, [&](Worker &worker) {
+        const auto piece = [&](long b, const auto &work) {
+            const long start = b ? ends[b - 1] : 0;
+            work(models[b]->layers[index], *lines[b], start, ends[b] - start);
+        };
+        worker.share(batches, batches, [&](long b, long) {
+            piece(b, [&](const Layer &layer, const StepLines &own, long start, long tokens) {
+                const long at = start * model.keys * model.width;
+                store_tokens(model, layer, own, tokens, key + at, value + at);
+            });
+        });
+        const long pairs = batches * model.keys, each = pairs < 2 * worker.threads ? 2 * worker.threads : 1;
+        worker.share(pairs * each, pairs * each, [&](long part, long) {
+            const long pair = part / each;
+            piece(pair / model.keys, [&](const Layer &layer, const StepLines &own, long start, long tokens) {
+                const auto attend = layer.heads.half ? attend_piece<Pair> : attend_piece<float>;
+                const long at = start * model.heads * model.width;
+                attend(model, layer, own, tokens, pair % model.keys, part % each, each, query + at, out + at,
+                       workspaces + worker.index * floats);
+            });
+        });
     });
 }
 
