@@ -32,7 +32,7 @@ ordinal_average.py averages over the shapes.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
@@ -53,7 +53,7 @@ _GOLDEN = 1.2207440846057596  # the generalised golden ratio of two dimensions (
 _WIDEST = (0.02, 2.0)  # range of τ, ω, β
 _SOLID, _CARELESS, _CONTRARY = 10.0, 0.5, 0.25  # pseudo-raters
 _LONGEST_STEP, _HALVINGS, _LEAST_GAP = 1.0, 5, 0.02
-_SWEEPS = 6  # with known shared parameters
+_SWEEPS, _ROUNDS, _MOMENTUM, _SETTLED, _STILL = 6, 80, 0.6, 0.01, 1e-3
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,13 @@ class Shape:
     lognormal: exp(spread x).
     mislead:   1 + spread x with its sign, so a share Φ(-1/spread) of the items misleads all raters.
 
-    `odds` is its prior weight.
+    `odds` is its prior weight. `ties` is the share of the middle class of three if it is no parameter.
     """
 
     family: Literal["fold", "lognormal", "mislead"]
     spread: float
     odds: float = 1.0
+    ties: float | None = None
 
     def magnitudes(self) -> Floats:
         """The means of equal parts of the distribution [G], in ascending order; [1] if all are alike."""
@@ -90,6 +91,8 @@ class Shape:
 _FOLDS = tuple(Shape("fold", spread) for spread in (0.0, 0.3, 0.55, math.inf))
 SHAPES = (*_FOLDS, Shape("lognormal", 0.85), Shape("lognormal", 1.0))
 """The shapes for three and more classes."""
+SHAPES_OF_THREE = (*SHAPES, *(replace(shape, odds=0.5, ties=0.01) for shape in SHAPES))
+"""The shapes for three classes and many votes, each with true ties and almost without."""
 SHAPES_OF_TWO = (*_FOLDS, Shape("lognormal", 0.7), Shape("mislead", 0.65, 2.5), Shape("mislead", 0.75, 2.5))
 """The shapes for two classes."""
 
@@ -103,12 +106,25 @@ class Population:
     prevalence: Floats
     share: Floats
 
+    def distance(self, other: "Population") -> float:
+        """The greatest difference in θ, or in a prevalence relative to 1/K."""
+        prevalence = len(self.prevalence) * (self.prevalence - other.prevalence)
+        return float(np.abs(np.append(self.theta - other.theta, prevalence)).max())
+
+    def beyond(self, before: "Population") -> "Population":
+        """This population, moved on by the share `_MOMENTUM` of its way from `before` unless thresholds would meet."""
+        theta = self.theta + _MOMENTUM * (self.theta - before.theta)
+        theta[1:4] = np.clip(theta[1:4], *_WIDEST) * (self.theta[1:4] > 0)
+        if (np.diff(theta[4:]) <= _LEAST_GAP).any():
+            return self
+        prevalence = self.prevalence * (self.prevalence / before.prevalence) ** _MOMENTUM
+        return Population(theta, prevalence / prevalence.sum(), self.share)
+
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
-    """The result of a sweep, with votes in the order of `Ordinal.order`: the messages q [N, J], u [N, T + 2] and log M
-    [N, J], the `chance` of each vote given all others [N], and the unnormalised log posteriors of `items` [I, J] and
-    `raters` [R, T + 2]."""
+    """The result of a sweep, with votes in the order of `Ordinal.order`: q, log M [N, J], u [N, T + 2], the `chance` of
+    each vote given all others [N], unnormalised log posteriors of `items` [I, J] and `raters` [R, T + 2]."""
 
     q: Singles
     u: Singles
@@ -120,9 +136,8 @@ class Beliefs:
 
 @dataclass(frozen=True, eq=False)
 class OrdinalFit:
-    """A fit of one shape: the `population`, the posterior of each item's state [I, J], of each rater's type [R, T + 2]
-    and of each vote's item without that vote [N, K] in the order of the votes; and `log_item`, the log probability of
-    each item's votes given all others [I]."""
+    """A fit of one shape: the `population`, the posterior of each item's state [I, J], each rater's type [R, T + 2] and
+    each vote's item without that vote [N, K]; `log_item` is the log probability of an item's votes given all others."""
 
     population: Population
     states: Floats
@@ -134,8 +149,8 @@ class OrdinalFit:
 
 @dataclass(frozen=True, eq=False)
 class Ordinal:
-    """The ordinal model of one shape for votes with known classes `gold` [I] (-1 unknown) and the `weight` of each vote
-    [N]; the codes of the choices are in their order. `types` [T, 3] are the x of the types of raters."""
+    """The ordinal model of one shape for votes with known classes `gold` [I] (-1 unknown) and weights [N]; the codes of
+    the choices are in their order. `types` [T, 3] are the x of the types of raters."""
 
     votes: Votes
     gold: Ints
@@ -180,12 +195,9 @@ class Ordinal:
         from scipy.sparse import csr_matrix  # lazy: the web application starts without scipy
 
         item, rater, _, _ = self._cells
-        number = len(item)
-        one, column = np.ones(number, np.float32), np.arange(number)
-        return (
-            csr_matrix((one, (item, column)), shape=(len(self.votes.items), number)),
-            csr_matrix((one, (rater, column)), shape=(len(self.votes.raters), number)),
-        )
+        one, column = np.ones(len(item), np.float32), np.arange(len(item))
+        by_item = csr_matrix((one, (item, column)), shape=(len(self.votes.items), len(item)))
+        return by_item, csr_matrix((one, (rater, column)), shape=(len(self.votes.raters), len(item)))
 
     @cached_property
     def _prior(self) -> tuple[Floats, Floats, NDArray[np.bool_]]:
@@ -209,7 +221,13 @@ class Ordinal:
         """The mode of the prior."""
         mean, _, free = self._prior
         own = np.full(len(self.types), 0.94 / len(self.types))
-        return Population(mean * free, np.full(self.classes, 1 / self.classes), np.append(own, [0.05, 0.01]))
+        return Population(mean * free, self._prevalence(np.ones(self.classes)), np.append(own, [0.05, 0.01]))
+
+    def _prevalence(self, number: Floats) -> Floats:
+        """The prevalence of the classes [K] for these expected numbers of items."""
+        if (ties := self.shape.ties) is not None:
+            number = np.array([number[0], (number[0] + number[2]) * ties / (1 - ties), number[2]])
+        return number / number.sum()
 
     def choice(self, theta: Floats) -> Floats:
         """P(choice | state, type) [J, T + 2, K]."""
@@ -291,9 +309,8 @@ class Ordinal:
         odd /= len(now.raters) + _SOLID + _CARELESS + _CONTRARY
         share = np.append(np.full(len(self.types), (1 - odd.sum()) / len(self.types)), odd)
         voted = self.votes.per_item() > 0
-        prevalence = softmax(now.items[voted]).sum(axis=0) @ self.one_hot + self._pseudo_items
-        theta = self._step(at.theta, counts[:, :-2])
-        return Population(theta, prevalence / prevalence.sum(), share)
+        number = softmax(now.items[voted]).sum(axis=0) @ self.one_hot + self._pseudo_items
+        return Population(self._step(at.theta, counts[:, :-2]), self._prevalence(number), share)
 
     def _step(self, theta: Floats, counts: Floats) -> Floats:
         """A step of Fisher scoring for expected counts [J, T, K] that does not decrease the log posterior."""
@@ -328,38 +345,33 @@ class Ordinal:
         return OrdinalFit(at, softmax(now.items), softmax(now.raters), others, log_item, converged)
 
 
-def fit_population(model: Ordinal, start: Population | None = None) -> OrdinalFit:
-    """Fit the model of one shape, with the shared parameters, from `start` or from the mode of the prior."""
-    two = model.classes == 2
-    rounds, tolerance = (40, 1e-3) if two else (30, 2e-3)
-    at = start or model.start()
-    message = model.first_message(at)
-    before, converged = None, False
-    for number in range(rounds):
-        now = model.sweep(at, message)
-        message = now.log_message
-        classes = softmax(now.items) @ model.one_hot
-        converged = before is not None and np.abs(classes - before).mean() * model.classes < tolerance
-        if number or start:
-            at = model.maximise(at, now)
-        if converged and number > 5:
+def fit_population(model: Ordinal) -> OrdinalFit:
+    """Fit the model of one shape, with the shared parameters, from the mode of the prior: expectation-maximisation with
+    momentum (Nesterov 1983), since scale and share of ties move together, slowly."""
+    at = latest = model.start()
+    now = model.sweep(at, model.first_message(at))
+    for number in range(_ROUNDS):
+        now = model.sweep(at, now.log_message)
+        before, latest = latest, model.maximise(at, now)
+        at = latest.beyond(before)
+        if converged := number >= _SWEEPS and latest.distance(before) < _SETTLED:
             break
-        before = classes
-    return model.result(at, model.sweep(at, message), converged=converged)
+    return model.result(latest, model.sweep(latest, now.log_message), converged=converged)
 
 
 def fit_beliefs(model: Ordinal, at: Population) -> OrdinalFit:
     """The posteriors of items and raters with known shared parameters."""
-    message = model.first_message(at)
-    for _ in range(_SWEEPS):
-        now = model.sweep(at, message)
-        message = now.log_message
-    return model.result(at, now, converged=True)
+    now = model.sweep(at, model.first_message(at))
+    for number in range(_ROUNDS):
+        before, now = now, model.sweep(at, now.log_message)
+        moved = np.abs(softmax(now.items) - softmax(before.items)).sum(axis=1).mean()
+        if converged := bool(number >= _SWEEPS and moved < _STILL):
+            break
+    return model.result(at, now, converged=converged)
 
 
 def rater_types(number: int) -> Floats:
-    """A quasi-random sample of the standard normal x_1, x_2, x_3 [number, 3] of mean 0 and variance 1. The second half
-    is the first with the opposite x_3."""
+    """A quasi-random sample of the normal x_1, x_2, x_3 [number, 3]; the second half is the first with opposite x_3."""
     from scipy.special import ndtri
 
     half = number // 2

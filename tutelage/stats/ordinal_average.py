@@ -7,12 +7,15 @@ by the mixture, whose states are those of all shapes.
 
 The labels are those of the mixture, unless they may be worse than simpler ones. If shape s is true, labels L have the
 accuracy E_s(L) = mean_i q_s,i(L_i) and the gain G_s(L) = E_s(L) - max E_s(labels of the majority and of the one-coin
-model). If the gain of the mixture's labels is negative in a credible shape, w_s ≥ max w / 10, then of the mixture and
-the single shapes the posterior is taken whose labels have the best sum of the mean gain and the worst credible gain,
+model). If the gain of the mixture's labels is negative in a credible shape, w_s ≥ max w / 5, then those labels are
+taken that have the best sum of the mean gain and the worst credible gain,
 
-    Σ_s w_s G_s(L) + min { G_s(L): w_s ≥ max w / 10 }:
+    max_L Σ_s w_s G_s(L) + min { G_s(L): w_s ≥ max w / 5 }:
 
-the shapes may differ in the share of ties by a third of the items, at equal likelihoods.
+the shapes may differ in the share of ties by a third of the items, at equal likelihoods. The sum is twice the mean gain
+under the weights (w + u)/2, for the least favourable u on the credible shapes. So labels and posterior are those of the
+mixture with these weights. Fictitious play finds them (Brown 1951): u has the shapes that were worst for the labels so
+far, each as often as it was.
 """
 
 from collections.abc import Sequence
@@ -22,6 +25,7 @@ import numpy as np
 
 from tutelage.stats.ordinal import (
     SHAPES,
+    SHAPES_OF_THREE,
     SHAPES_OF_TWO,
     Ordinal,
     OrdinalFit,
@@ -35,8 +39,10 @@ from tutelage.stats.reliability import Reliability, beta_interval, equivalent_vo
 from tutelage.stats.vote_codes import Floats, Ints, Votes
 
 _POPULATION_VOTES = 20_000  # enough votes to estimate what all raters and items share
+_TELLING = 10  # votes an item that tell no ties from a few, with some hundred items
 _DRAWS = 300
-_CREDIBLE = 0.1  # least weight of a credible shape, relative to the greatest
+_PLAYS = 40
+_CREDIBLE = 0.2  # least weight of a credible shape, relative to the greatest
 _LEAST_SHARE = 0.01  # shapes of less weight are dropped
 
 
@@ -53,12 +59,8 @@ class Populations:
 def estimate_populations(votes: Votes, gold: Ints, weight: Floats, *, seed: int = 0) -> Populations:
     """Estimate what all raters and items share, from all votes or, if there are many, from a sample of the items."""
     votes, gold, weight = _sample(votes, gold, weight, seed)
-    shapes = SHAPES_OF_TWO if len(votes.choices) == 2 else SHAPES
-    fits: list[OrdinalFit] = []
-    for shape in shapes:
-        # with more classes a warm start stops early, on the ridge between the share of ties and the shape
-        start = fits[-1].population if fits and len(votes.choices) == 2 else None
-        fits.append(fit_population(Ordinal(votes, gold, weight, shape), start))
+    shapes = _shapes(votes)
+    fits = [fit_population(Ordinal(votes, gold, weight, shape)) for shape in shapes]
     odds = np.array([shape.odds for shape in shapes])
     weights = averaging_weights(np.stack([fit.log_item for fit in fits]), odds, seed)
     kept = np.flatnonzero(weights > _LEAST_SHARE)
@@ -68,6 +70,14 @@ def estimate_populations(votes: Votes, gold: Ints, weight: Floats, *, seed: int 
         weights[kept] / weights[kept].sum(),
         all(fits[s].converged for s in kept),
     )
+
+
+def _shapes(votes: Votes) -> tuple[Shape, ...]:
+    """The shapes to average over. Without many votes an item nothing tells whether there are ties at all, and a shape
+    without them would only repeat its odds."""
+    if len(votes.choices) == 2:
+        return SHAPES_OF_TWO
+    return SHAPES_OF_THREE if len(votes.choices) == 3 and len(votes) >= _TELLING * len(votes.items) else SHAPES
 
 
 def fit_ordinal(votes: Votes, gold: Ints, weight: Floats, known: Populations | None = None) -> Reliability:
@@ -102,8 +112,9 @@ def fit_ordinal(votes: Votes, gold: Ints, weight: Floats, known: Populations | N
 
 
 def _best_posterior(votes: Votes, gold: Ints, posteriors: Floats, weights: Floats) -> Floats:
-    """The posterior of the mixture [I, K], or that of a shape [S, I, K] if its labels are safer. Of two classes none is
-    between others, and the labels of all shapes are nearly those of the mixture."""
+    """The mixture [I, K] of posteriors [S, I, K], with the weights of the shapes or, if its labels may be worse than
+    simpler ones, with those of the best sum of the mean and the worst credible gain. Of two classes none is between
+    others, and the labels of all shapes are nearly those of the mixture."""
     mixture = np.tensordot(weights, posteriors, 1)
     if len(votes.choices) == 2 or len(weights) == 1:
         return mixture
@@ -112,16 +123,20 @@ def _best_posterior(votes: Votes, gold: Ints, posteriors: Floats, weights: Float
     def accuracy(posterior: Floats) -> Floats:
         return np.asarray(posteriors[:, items, posterior.argmax(axis=1)].mean(axis=1))
 
-    base = np.maximum(accuracy(majority(votes)), accuracy(one_coin(votes, gold).posterior))
-    credible = weights >= _CREDIBLE * weights.max()
-
-    def worst(posterior: Floats) -> float:
-        return float((accuracy(posterior) - base)[credible].min())
-
-    def score(posterior: Floats) -> float:
-        return float(weights @ accuracy(posterior)) + worst(posterior)
-
-    return mixture if worst(mixture) >= 0 else max((mixture, *posteriors), key=score)
+    simple = np.maximum(accuracy(majority(votes)), accuracy(one_coin(votes, gold).posterior))
+    credible = np.flatnonzero(weights >= _CREDIBLE * weights.max())
+    gain = accuracy(mixture) - simple
+    if gain[credible].min() >= 0:
+        return mixture
+    best = float(weights @ gain + gain[credible].min()), mixture
+    worst = np.zeros(len(weights))  # how often each shape was the worst
+    for number in range(1, _PLAYS + 1):
+        worst[credible[gain[credible].argmin()]] += 1
+        posterior = np.tensordot((weights + worst / number) / 2, posteriors, 1)
+        gain = accuracy(posterior) - simple
+        score = float(weights @ gain + gain[credible].min())
+        best = max(best, (score, posterior), key=lambda pair: pair[0])
+    return best[1]
 
 
 def averaging_weights(log_item: Floats, odds: Floats, seed: int = 0) -> Floats:
