@@ -7,10 +7,10 @@ by the mixture, whose states are those of all shapes.
 
 The labels are those of the mixture, unless they may be worse than simpler ones. If shape s is true, labels L have the
 accuracy E_s(L) = mean_i q_s,i(L_i) and the gain G_s(L) = E_s(L) - max E_s(labels of the majority and of the one-coin
-model). If the gain of the mixture's labels is negative in a credible shape, w_s ≥ max w / 5, then those labels are
+model). If the gain of the mixture's labels is negative in a credible shape, w_s ≥ max w / 10, then those labels are
 taken that have the best sum of the mean gain and the worst credible gain,
 
-    max_L Σ_s w_s G_s(L) + min { G_s(L): w_s ≥ max w / 5 }:
+    max_L Σ_s w_s G_s(L) + min { G_s(L): w_s ≥ max w / 10 }:
 
 the shapes may differ in the share of ties by a third of the items, at equal likelihoods. The sum is twice the mean gain
 under the weights (w + u)/2, for the least favourable u on the credible shapes. So labels and posterior are those of the
@@ -42,7 +42,7 @@ _POPULATION_VOTES = 20_000  # enough votes to estimate what all raters and items
 _TELLING = 10  # votes an item that tell no ties from a few, with some hundred items
 _DRAWS = 300
 _PLAYS = 40
-_CREDIBLE = 0.2  # least weight of a credible shape, relative to the greatest
+_CREDIBLE = 0.1  # least weight of a credible shape, relative to the greatest
 _LEAST_SHARE = 0.01  # shapes of less weight are dropped
 
 
