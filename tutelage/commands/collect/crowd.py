@@ -79,7 +79,7 @@ def simulate(settings: Simulate) -> int:
         work = [pool.submit(_work, store, study, url, rater, utility, settings, answered) for rater in raters]
         results = [each.result() for each in work]
     for each in results:
-        print(f"{each.name:<12} {len(each.seconds):>7,} answers")
+        print(f"{each.name:<12} {counted(len(each.seconds), 'answer'):>15}")
     times = sorted(second for each in results for second in each.seconds)
     if times:
         print(
