@@ -163,6 +163,14 @@ def test_a_long_word_is_searched_once(search: PersonalDataSearch) -> None:
     assert time.monotonic() - began < 20
 
 
+def test_digits_between_slashes_are_no_telephone_number_and_take_no_time(search: PersonalDataSearch) -> None:
+    began = time.monotonic()
+    text = "1/1/1/" * 10_000
+    (found,) = search.find(text + " Call me at +49 30 901820.")
+    assert (found.kind, found.start) == ("phone", len(text) + 12)
+    assert time.monotonic() - began < 2
+
+
 def test_positions_outside_of_findings_mark_the_same_words() -> None:
     search = PersonalDataSearch()
     text = "ä first a@b.org then 10.1.2.3 at the end"

@@ -173,6 +173,7 @@ def _emails(text: str) -> Iterator[Spot]:
 def _phones(text: str) -> Iterator[Spot]:
     import phonenumbers
 
+    text = _SLASHED.sub(lambda match: "x" * len(match[0]), text)
     if not _DIGITS.search(text):
         return
     for region in (None, *REGIONS):
@@ -184,6 +185,8 @@ def _phones(text: str) -> Iterator[Spot]:
 
 
 _DIGITS = re.compile(r"\d(?:[ ()/.-]{0,3}\d){6}")
+_SLASHED = re.compile(r"(?:\b\d/){8,}")
+"""Digits between slashes, in no telephone number; libphonenumber takes a second for ten thousand characters of them."""
 _CALCULATION = re.compile(r"[=*/^×·+\d<>]|[.,]\d|\d[.,]")
 _GROUPED = re.compile(r"\d[ ()/-]+\d")
 """National numbers are detected only if grouped: other digit sequences are likely not telephone numbers."""
