@@ -528,6 +528,7 @@ class _Serve(TypedDict, total=False):
     per_minute: int
     against: str | Path
     split: float
+    against_timeout: float
     dtype: Literal["auto", "float32", "bf16"]
     device: str
     engine: Literal["auto", "plain", "cpu", "gpu"]
