@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Self
+from unittest.mock import patch
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
+from jaxtyping import _import_hook
 
 CHECKED = ("tutelage.core", "tutelage.algorithms", "tutelage.engines", "tutelage.models")
 """The packages whose annotations are checked; a room is added once its tensors are annotated."""
@@ -27,7 +31,18 @@ def is_subject(test: Path) -> bool:
 def install() -> None:
     """Check the packages of `CHECKED`. They must not have been imported before."""
     jaxtyping.jaxtyped = outermost(jaxtyping.jaxtyped)  # by this name the hook decorates what it imports
+    _import_hook._JaxtypingLoader.exec_module = SourceFileLoader.exec_module
+    _import_hook._JaxtypingLoader.get_code = own_code
     jaxtyping.install_import_hook(CHECKED, "typechecks.checked")
+
+
+def own_code(loader: Any, name: str) -> Any:
+    """Code of a checked module, whose bytecode has a name of its own. The loader of jaxtyping gives such names as long
+    as a module is executed, so to all that it imports, and 2,000 modules of others would be compiled in each process.
+    """
+    named = partial(_import_hook._optimized_cache_from_source, loader._typechecker.get_hash())
+    with patch("importlib._bootstrap_external.cache_from_source", named):
+        return SourceFileLoader.get_code(loader, name)
 
 
 def outermost(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
