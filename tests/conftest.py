@@ -5,6 +5,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # several test processes share th
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TUTELAGE_PRODUCTS", "own")  # not what is fastest, which may differ from run to run
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts a job in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that tests start would inherit it
 
 # A machine that others use too may be slow at any moment. `make test-long` looks at more examples of every law.
 settings.register_profile("quick", deadline=None, max_examples=40)

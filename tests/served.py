@@ -1,10 +1,11 @@
-"""A chat endpoint that answers as a test tells it to."""
+"""A chat endpoint that answers as a test tells it to, and a client that leaves."""
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -80,3 +81,12 @@ def serving(answer: Callable[[dict[str, Any], int], Said], *, keep_alive: bool =
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def leaving(url: str, path: str, body: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, a request has been sent; then its client leaves without the reply."""
+    connection = HTTPConnection(url.removeprefix("http://"))
+    connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+    yield
+    connection.close()

@@ -17,6 +17,7 @@ from tutelage.data.records import Message, Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Completions
+from tutelage.rollout import episode_endpoint
 from tutelage.rollout.agent import AgentProgram
 from tutelage.rollout.environment import REDRAWS, Environment
 from tutelage.rollout.episodes import play_with_tools
@@ -75,8 +76,14 @@ def test_a_retry_has_the_reply_of_the_request_that_it_repeats(policy):
     assert [len(run(policy, [doing(name)]).rows(torch.tensor([0])).contexts) for name in ("retry", "twice")] == [1, 2]
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """A client that leaves is noticed where it is slow to do so, too: by default a millisecond after the turn."""
+    monkeypatch.setattr(episode_endpoint, "NOTICE", 0.5)
+
+
 @pytest.mark.parametrize("continues", [False, True])
-def test_a_turn_that_nobody_received_is_not_trained(policy, continues):
+def test_a_turn_that_nobody_received_is_not_trained(policy, continues, patient):
     first = run(policy, [replace(doing("talk", turns=1), id="leave")])
     found = run(policy, [doing("leave", continues=continues)])
     assert tokens(found, 0) == tokens(first, 0)
@@ -85,7 +92,7 @@ def test_a_turn_that_nobody_received_is_not_trained(policy, continues):
     assert found.branches is None
 
 
-def test_a_turn_that_is_cut_after_its_program_has_ended_is_not_trained(policy):
+def test_a_turn_that_is_cut_after_its_program_has_ended_is_not_trained(policy, patient):
     """With this seed the first turn ends with its first token, and the one that nobody waits for is cut."""
     settings = {"sampling": replace(FREE, max_new_tokens=3), "seed": 6}
     first = run(policy, [replace(doing("talk", turns=1), id="leave")], **settings)

@@ -363,7 +363,7 @@ def test_a_study_of_pairs_alone_is_refused(tiny_model, tmp_path):
 # Killing the server --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def database(request, tmp_path):
     """The address of a study that takes feedback."""
     if request.param == "sqlite":

@@ -70,6 +70,7 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(given, tmp_path):
     ]
 
 
+@pytest.mark.long
 def test_memory_that_runs_out_in_the_middle_of_a_pass_ends_all(given):
     """In a layer of rank 1, while rank 0 waits for it in the next one. The sentence names the rank and the setting."""
     words = [*given, "--processes", "2", "--shard", "full", "--tokens-at-once", "64"]
@@ -118,6 +119,7 @@ def test_the_launcher_reports_a_rank_that_a_signal_ended_unless_another_rank_has
     assert processes.REPORTS not in os.environ
 
 
+@pytest.mark.long
 def test_torchrun_starts_the_ranks_again_by_itself(given, worlds, tiny_model, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     process = start(given, *torchrun, "--max-restarts", "1", "-m", "tutelage")
@@ -132,6 +134,7 @@ def test_torchrun_starts_the_ranks_again_by_itself(given, worlds, tiny_model, tm
     assert all(bool((one[name] == other[name]).all()) for name in one)
 
 
+@pytest.mark.long
 def test_a_launcher_that_is_told_to_stop_saves_first(given, tmp_path):
     process = start([*given, "--processes", "2"])
     wait_for_checkpoint(tmp_path / "run", process)

@@ -88,15 +88,16 @@ def test_whole_requests_are_answered_however_long_the_answer_takes(impatient):
         assert not protocol.waiting
 
 
-def test_a_body_may_come_in_pieces_as_long_as_none_is_late(impatient):
+def test_a_body_may_come_in_pieces_as_long_as_none_is_late(monkeypatch):
+    monkeypatch.setattr(connections, "PATIENCE", 1.0)
     with running() as ((host, port), _):
 
         def pieces():
-            for _ in range(5):
+            for _ in range(6):
                 time.sleep(0.2)
                 yield b"12"
 
-        assert httpx.post(f"http://{host}:{port}/", content=pieces(), timeout=20).text == "10"
+        assert httpx.post(f"http://{host}:{port}/", content=pieces(), timeout=20).text == "12"
 
 
 def test_beyond_the_limit_whoever_owes_a_request_longest_is_closed(monkeypatch, caplog):
