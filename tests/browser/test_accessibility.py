@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
+from tiers import long_except
 
 from tutelage.people import (
     Answer,
@@ -83,7 +84,7 @@ def busy(site: Site) -> Any:
     return study
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", long_except([360], [1280, 360]))
 def test_the_raters_screen_has_no_serious_fault(site: Site, visit: Visit, width: int) -> None:
     study = busy(site)
     page = visit(width=width)
@@ -150,7 +151,7 @@ def test_the_pages_around_it_have_no_serious_fault(site: Site, visit: Visit) -> 
     assert faults(page) == []
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", long_except([360], [1280, 360]))
 def test_the_owners_pages_have_no_serious_fault(site: Site, visit: Visit, width: int) -> None:
     study = busy(site)
     page = visit(width=width)
@@ -206,7 +207,7 @@ def test_a_ranking_has_no_serious_fault(site: Site, visit: Visit) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", long_except([360], [360, 1280]))
 def test_ratings_have_no_serious_fault(site: Site, visit: Visit, width: int) -> None:
     criteria = ("helpful", "correct", "clear and well organised")
     study = site.study([[RICH, "b", "c"]] * 2, kind="likert", scale=7, criteria=criteria)
@@ -218,7 +219,7 @@ def test_ratings_have_no_serious_fault(site: Site, visit: Visit, width: int) -> 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", long_except([360], [360, 1280]))
 def test_criteria_have_no_serious_fault(site: Site, visit: Visit, width: int) -> None:
     study = site.study([[RICH, "b", "c"]] * 2, kind="checklist", scale=2)
     page = visit(width=width)

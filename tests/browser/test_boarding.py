@@ -42,7 +42,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_board_follows_runs_and_zooms_into_them(address: str, tmp_path: Path, visit: Visit) -> None:
-    page = visit()
+    page = visit(hurried=True)
     page.goto(address)
     expect(page.locator("#runs tbody tr")).to_have_count(2)
     expect(page.locator("#runs tbody tr").nth(1)).to_contain_text("50")
@@ -83,7 +83,7 @@ def test_a_board_follows_runs_and_zooms_into_them(address: str, tmp_path: Path, 
 
 
 def test_following_keeps_focus_and_place_and_shows_new_runs(address: str, tmp_path: Path, visit: Visit) -> None:
-    page = visit()
+    page = visit(hurried=True)
     page.goto(address)
     summary = page.locator("summary")
     summary.focus()

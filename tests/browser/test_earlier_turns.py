@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from scripted_chat import Scripted, saying
+from tiers import every_value
 
 from tutelage.data.records import CompletionRecord, Message, Prompt
 from tutelage.people import (
@@ -67,8 +68,7 @@ def in_sight(place: Locator) -> bool:
     )
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.parametrize("look", ["wide", "phone", "arabic"])
+@pytest.mark.parametrize(("kind", "look"), every_value(sorted(KINDS), ["wide", "phone", "arabic"]))
 def test_the_key_opens_them_and_leads_back(site: Site, visit: Visit, kind: str, look: str) -> None:
     study = dialogue(site, kind)
     if look == "arabic":

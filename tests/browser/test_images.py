@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from pictures import png
 from playwright.sync_api import Page, expect
+from tiers import every_value
 
 from tutelage.data.images import image_file
 from tutelage.data.records import CompletionRecord, Message, Prompt
@@ -38,8 +39,7 @@ def study_of(site: Site, kind: str, responses: Sequence[str]) -> Study:
     return study
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("kind", ["pair", "ranking", "likert"])
+@pytest.mark.parametrize(("width", "kind"), every_value([1280, 360], ["pair", "ranking", "likert"]))
 def test_images_are_seen_in_every_kind_and_have_no_fault(site: Site, visit: Visit, kind: str, width: int) -> None:
     responses = [f"One {image('', TALL.name)}", image("a field again", WIDE.name), "Words alone."]
     study = study_of(site, kind, responses[: 2 if kind == "pair" else 3])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, expect
+from tiers import long_except
 
 from tutelage.people import Answer, add_rater, list_votes, next_assignment, release, start_session, submit
 from tutelage.people.store import assignments
@@ -105,7 +106,7 @@ def test_ten_judgements_by_keyboard_alone_and_every_accident(site: Site, visit: 
     ]
 
 
-@pytest.mark.parametrize("scale", [1, 2, 3])
+@pytest.mark.parametrize("scale", long_except([3], [1, 2, 3]))
 def test_every_point_of_the_bar_arrives_as_it_was_clicked(site: Site, visit: Visit, tmp_path: Path, scale: int) -> None:
     points = [("left", s) for s in range(scale, 0, -1)] + [("tie", 0)] + [("right", s) for s in range(1, scale + 1)]
     study = site.study(pairs=len(points) + 1, scale=scale)
@@ -175,7 +176,7 @@ def test_every_other_widget_arrives_as_it_was_clicked(site: Site, visit: Visit, 
     assert page.locator("#flags input:checked").count() == len(names)
 
 
-@pytest.mark.parametrize("scale", [5, 7])
+@pytest.mark.parametrize("scale", long_except([7], [5, 7]))
 def test_ratings_arrive_as_they_were_given(site: Site, visit: Visit, tmp_path: Path, scale: int) -> None:
     texts = [[f"text {place}" for place in "abc"]] * 3
     study = site.study(texts, kind="likert", scale=scale, criteria=("clear", "correct"))
@@ -476,7 +477,7 @@ def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:
 def test_questions_lie_ready_again_once_answers_that_were_long_on_their_way_have_come(site: Site, visit: Visit) -> None:
     """A rater holds five questions at most, and answers that have not arrived count among them."""
     study = site.study(pairs=12)
-    page = visit()
+    page = visit(hurried=True)
     site.sign_in(page, study)
     answers, asked = Requests(page, "**/rate/answers"), Requests(page, "**/rate/next")
     waiting: list[Route] = []
@@ -667,7 +668,7 @@ def test_a_rater_without_a_quota_counts_up_to_a_break(site: Site, visit: Visit) 
 LONG = "\n\n".join(f"Paragraph {number} with [a link](https://example.org/{number})." for number in range(120))
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", long_except([390], [390, 1280]))
 def test_a_very_long_response_is_judged_once_it_was_opened(site: Site, visit: Visit, width: int) -> None:
     """By key, by its button, or by a focus in the hidden part; it can be skipped unread, and is open in a change."""
     study = site.study([(LONG, LONG)] * 4)

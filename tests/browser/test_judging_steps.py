@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
+from tiers import long_except
 
 from tutelage.data.records import CompletionRecord, Message, Prompt, Step, ToolCall, user
 from tutelage.people import Item, Presentation, Study, add_items, create_study, list_votes, next_assignment, submit
@@ -123,7 +124,7 @@ def test_hostile_texts_of_models_and_tools_stay_text(site: Site, visit: Visit) -
     expect(page.locator(".card.error")).to_have_count(1)
 
 
-@pytest.mark.parametrize("kind", ["steps", "pair"])
+@pytest.mark.parametrize("kind", long_except(["steps"], ["steps", "pair"]))
 def test_traces_are_for_everybody(site: Site, visit: Visit, kind: str) -> None:
     study = study_of(site, kind=kind, scale=2, traces=1)
     for width in (1280, 360):

@@ -82,7 +82,7 @@ def test_an_owner_adjudicates_on_the_raters_screen(site: Site, visit: Visit) -> 
 
 def test_figures_keep_themselves_up_to_date(site: Site, visit: Visit) -> None:
     study = site.study(pairs=5)
-    page = visit()
+    page = visit(hurried=True)
     site.sign_in(page, study, "boss", role="owner")
     page.goto(f"{site.url}/owner")
     expect(page.locator("#live")).to_contain_text("0 of 5 items done")

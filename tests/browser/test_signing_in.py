@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from people.web.provider import CLIENT, SECRET, StubProvider, provider
 from playwright.sync_api import Page, expect
+from tiers import long_except
 
 from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_store, submit
 from tutelage.people.store.members import list_team
@@ -91,7 +92,9 @@ def test_whoever_has_no_role_and_whoever_comes_back_twice_are_told_so(
     assert list_team(guarded.store, study.id) == ()
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)], ids=["wide", "phone"])
+@pytest.mark.parametrize(
+    ("width", "dark"), long_except([(360, True)], [(1280, False), (360, True)]), ids=["wide", "phone"]
+)
 def test_a_reviewer_reads_every_page_of_the_menu_and_judges_an_item(
     guarded: Site, stub: StubProvider, visit: Visit, width: int, dark: bool
 ) -> None:
