@@ -29,7 +29,11 @@ needs_tiles = pytest.mark.skipif(
     "amx_bf16" not in build._instruction_sets(), reason="this processor has no tiles to do without"
 )
 
-_NARROWER = ["-mno-avx512f", "-mno-avx"] if platform.machine() in ("x86_64", "AMD64") else []
+_NARROWER = (
+    ["-mno-avx512f", pytest.param("-mno-avx", marks=pytest.mark.long)]
+    if platform.machine() in ("x86_64", "AMD64")
+    else []
+)
 _TILES = Path(__file__).with_name("software_tiles.hpp")
 
 narrower_registers = pytest.mark.parametrize("flag", _NARROWER)

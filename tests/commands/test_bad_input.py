@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+from itertools import product
 
 import pytest
 import torch
@@ -50,18 +51,22 @@ def refused(command, settings, told):
         command.main(settings)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize(
-    ("content", "told"),
+@for_each(
     [
-        (None, "no file"),
-        ("", "empty"),
-        ("\n \n", "empty|no row"),
-        ('{"prompt": "a", \n', "line 1"),
-        ('{"a": 1}\n', "column"),
-    ],
+        (name, *file)
+        for name, file in product(
+            COMMANDS,
+            [
+                (None, "no file"),
+                ("", "empty"),
+                ("\n \n", "empty|no row"),
+                ('{"prompt": "a", \n', "line 1"),
+                ('{"a": 1}\n', "column"),
+            ],
+        )
+    ]
 )
-def test_files_that_are_missing_empty_or_something_else(base, data, tmp_path, name, content, told):
+def test_files_that_are_missing_empty_or_something_else(name, content, told, base, data, tmp_path):
     command, make, field = COMMANDS[name]
     file = tmp_path / "given.jsonl"
     if content is not None:
@@ -225,8 +230,7 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, m
 # Settings that contradict each other ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
+@for_each(
     [
         ({"sampling": config.Sampling(top_k=5)}, "top_k, top_p or min_p would make the two differ"),
         ({"sampling": config.Sampling(temperature=0)}, "temperature 0 all samples are the same"),
@@ -248,10 +252,9 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, m
         ({"set": ("critic.clip=-0.1",)}, "clip must be above 0"),
         ({"set": ("shaping.missing_end=maybe",)}, "expected a finite number or auto or none"),
         ({"set": ("shaping.missing_end_penalty=1",)}, "Choose one"),
-    ],
-    ids=str,
+    ]
 )
-def test_contradictions_of_improve(base, data, tmp_path, changes, told):
+def test_contradictions_of_improve(changes, told, base, data, tmp_path):
     with pytest.raises(TutelageError, match=told):
         improve.main(improve_settings(base, data, tmp_path / "run", **changes))
 

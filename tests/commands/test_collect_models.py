@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 import tiny
+from offenders import for_each
 from starlette.testclient import TestClient
 from tiny_commands import read_jsonl, write_jsonl
 
@@ -141,8 +142,7 @@ def test_a_reward_rates_with_its_strength(study: Path, capsys: Captured) -> None
     store.close()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@for_each(
     [
         (("judge",), "--judge"),
         (("judge", "--judge", "j.toml", "--endpoint", "http://x"), "--judge"),
@@ -156,9 +156,12 @@ def test_a_reward_rates_with_its_strength(study: Path, capsys: Captured) -> None
         (("next", "--by", "random", "--new", "x"), "need --by models"),
         (("next", "--by", "models"), "name it with --new"),
         (("next", "--by", "models", "--new", "x"), "No new question is between x"),
-    ],
+    ]
 )
-def test_mistakes_are_told(study: Path, capsys: Captured, words: tuple[str, ...], message: str) -> None:
+def test_mistakes_are_told(
+    words: tuple[str, ...], message: str, study: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tutelage.data.transport.time.sleep", lambda seconds: None)  # between attempts
     status, _, err = run(capsys, "collect", words[0], study, *words[1:])
     assert status == 2
     assert message in err

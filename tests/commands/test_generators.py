@@ -168,8 +168,7 @@ def test_every_round_of_own_answers_comes_from_the_newest_weights(tiny_model, tm
     assert int(newest.rpartition("-")[2]) == 1 + len(held_out)
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
+@for_each(
     [
         ({"sync": "disk"}, "there are none"),
         ({"sync_folder": "x"}, "there are none"),
@@ -178,9 +177,9 @@ def test_every_round_of_own_answers_comes_from_the_newest_weights(tiny_model, tm
         ({"sync": "lora", "rollouts": "http://a"}, "sends an adapter, but --lora.rank is 0"),
         ({"sync": "nccl", "rollouts": "http://a", "lora": config.Lora(rank=2)}, "use --sync lora"),
         ({"sync": "nccl", "rollouts": "http://a", "sync_folder": "x"}, "writes no folder"),
-    ],
+    ]
 )
-def test_settings_that_contradict_each_other(tmp_path, data, changes, told):
+def test_settings_that_contradict_each_other(changes, told, tmp_path, data):
     with pytest.raises(TutelageError, match=told):
         settings_of("base", data, tmp_path, **changes)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands import line as cli
@@ -80,8 +81,8 @@ def test_a_list_only_sends_nothing_and_lists_the_files(run: Path, capsys: pytest
     assert "Nothing was uploaded" in printed
 
 
-@pytest.mark.parametrize("repo", ["../mine", "a/b/c", "", "me/my model"])
-def test_a_name_that_the_hub_cannot_have_is_refused_before_anything(run: Path, repo: str) -> None:
+@for_each(["../mine", "a/b/c", "", "me/my model"])
+def test_a_name_that_the_hub_cannot_have_is_refused_before_anything(repo: str, run: Path) -> None:
     with pytest.raises(TutelageError, match="not a valid repository name"):
         push(run, repo, api=Hub(AssertionError("asked the hub")))
     assert not (run / "model" / "README.md").exists()

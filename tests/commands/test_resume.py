@@ -159,7 +159,7 @@ KINDS = ("sft", "sft lora", "reward", "reward lora", "ppo", "ppo lora network", 
 """The kinds of runs that crash in the middle; "ppo lora" is killed and stopped by signals, and crashes at its end."""
 
 
-@pytest.mark.parametrize("kind", long_except(("sft", "reward lora", "ppo"), KINDS))
+@pytest.mark.parametrize("kind", long_except(("reward lora", "ppo"), KINDS))
 def test_a_run_that_crashed_three_times_is_the_run_that_did_not(tiny_model, tmp_path, data, monkeypatch, kind):
     """Before the first checkpoint; in the middle of a later step; while the last checkpoint is written."""
     make = runs(tiny_model, tmp_path, data)[kind]
@@ -203,7 +203,12 @@ def test_a_run_whose_newest_checkpoint_is_cut_off_is_the_run_that_did_not_crash(
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
-@pytest.mark.parametrize(("kind", "file"), [("sft", "sft"), ("reward", "pairs"), ("ppo", "prompts"), ("ppo", "sft")])
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    long_except(
+        [("sft", "sft"), ("ppo", "prompts")], [("sft", "sft"), ("reward", "pairs"), ("ppo", "prompts"), ("ppo", "sft")]
+    ),
+)
 def test_other_rows_than_those_of_the_start_are_refused(tiny_model, tmp_path, data, monkeypatch, kind, file):
     make = runs(tiny_model, tmp_path, data)[kind]
     command, settings = make(tmp_path / "run")
@@ -292,8 +297,10 @@ def test_the_reward_model_that_is_kept_is_the_best_that_was_seen(tiny_model, tmp
 @pytest.mark.parametrize(
     ("place", "name", "call", "last", "calls_in_all"),
     [
-        pytest.param(LocalGenerator, "generate", 4, 3, 4, id="in a rollout: at once"),
-        pytest.param(Learner, "update", 14, 4, 16, id="between two updates of step 4: at its end"),
+        pytest.param(LocalGenerator, "generate", 4, 3, 4, id="in a rollout: at once", marks=pytest.mark.long),
+        pytest.param(
+            Learner, "update", 14, 4, 16, id="between two updates of step 4: at its end", marks=pytest.mark.long
+        ),
         pytest.param(CheckpointFolder, "write", 2, 4, 3, id="while a checkpoint is written"),
     ],
 )

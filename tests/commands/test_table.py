@@ -2,7 +2,7 @@
 
 import shlex
 
-import pytest
+from offenders import for_each
 
 from tutelage.base.config.flags import settings_from
 from tutelage.commands import line
@@ -11,7 +11,7 @@ from tutelage.commands.table import COMMANDS, find
 EXAMPLES = [(command.name, example) for command in COMMANDS for example in command.examples]
 
 
-@pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=lambda text: text[:30])
+@for_each(EXAMPLES)
 def test_an_example_has_flags_that_exist_and_all_that_are_required(name, example, tmp_path, monkeypatch):
     (tmp_path / "runs/sft").mkdir(parents=True)
     (tmp_path / "runs/sft/config.json").write_text(

@@ -44,16 +44,14 @@ def test_explained_variance() -> None:
     assert math.isnan(float(explained_variance(target, torch.ones(1, 4), mask)))
 
 
-@pytest.mark.parametrize(
-    ("shaping", "expected"),
+@for_each(
     [
         (ScoreShaping(missing_end=None), [2.0, -3.0, 0.5, 1.0]),
         (ScoreShaping(), [2.0, -3.0, -1.0, 1.0]),
         (ScoreShaping(missing_end=None, missing_end_penalty=2.0), [2.0, -3.0, -1.5, 1.0]),
         (ScoreShaping(clip=1.5, missing_end=-9.0), [1.5, -1.5, -9.0, 1.0]),
         (ScoreShaping(scale=2.0, clip=3.0), [3.0, -3.0, -1.0, 2.0]),
-    ],
-    ids=repr,
+    ]
 )
 def test_scores_are_shaped_in_the_documented_order(shaping: ScoreShaping, expected: list[float]) -> None:
     assert shaped(shaping) == expected

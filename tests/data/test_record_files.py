@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offenders import for_each
+from tiers import every_value
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import (
@@ -110,8 +111,7 @@ def test_a_record_survives_its_row(kind: type[Record]) -> None:
     check()
 
 
-@pytest.mark.parametrize("kind", RECORDS)
-@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz"])
+@pytest.mark.parametrize(("kind", "ending"), every_value(RECORDS, [".jsonl", ".jsonl.gz"]))
 def test_a_file_of_records_is_read_as_written(kind: type[Record], ending: str, tmp_path: Path) -> None:
     @settings(max_examples=20)
     @given(st.lists(RECORDS[kind], min_size=1, max_size=5, unique_by=(_id, _content)))

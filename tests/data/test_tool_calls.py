@@ -28,10 +28,8 @@ ASKED = Message("user", "How far?", tools=(SCHEMA,))
 CALL = ToolCall("lookup", '{"x": [1, "</i>"]}')
 
 
-@pytest.mark.parametrize(
-    ("template", "form"),
-    [(TAGGED, tool_calls.TAGGED), (BARE, tool_calls.BARE), (LISTED, tool_calls.LISTED), (NAMED, tool_calls.LISTED)],
-    ids=["tagged", "bare", "listed", "named"],
+@for_each(
+    [(TAGGED, tool_calls.TAGGED), (BARE, tool_calls.BARE), (LISTED, tool_calls.LISTED), (NAMED, tool_calls.LISTED)]
 )
 def test_what_a_template_writes_of_a_call_is_read_as_that_call(template: str, form: CallForm) -> None:
     tokenizer = byte_level(template)

@@ -262,6 +262,7 @@ def circle(finished, tmp_path_factory) -> Iterator[Circle]:
         yield whole
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_to_users_is_asked_of_raters(circle) -> None:
     said = Counter()
     for each in circle.acknowledged:
@@ -282,6 +283,7 @@ def beyond_chance(count: int) -> float:
     return 0.5 + 1.5 / count**0.5
 
 
+@pytest.mark.long
 def test_the_labels_agree_with_gold(circle) -> None:
     """Those of ordinary raters, and those that the reward model learns; the adversarial rater's do not."""
     with closing(open_store(circle.use / "study.sqlite")) as store:
@@ -308,6 +310,7 @@ def test_the_labels_agree_with_gold(circle) -> None:
     assert sum(different) / len(different) > beyond_chance(len(different))
 
 
+@pytest.mark.long
 def test_the_second_round_learns_from_all_that_was_said_until_then(circle) -> None:
     runs = circle.use.parent
     first, second = (json.loads((runs / f"reward-{n}" / "summary.json").read_text()) for n in (1, 2))
@@ -321,6 +324,7 @@ def test_the_second_round_learns_from_all_that_was_said_until_then(circle) -> No
         assert f"tutelage promote runs/ppo-{number} --outcomes runs/use" in told
 
 
+@pytest.mark.long
 def test_the_decision_is_that_of_what_users_said(circle, capsys) -> None:
     """The evidence is counted anew from what users were told had arrived. It suffices for a low standard only."""
     with closing(open_store(circle.use / "study.sqlite")) as store, store.read() as connection:

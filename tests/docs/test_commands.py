@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from docs.fences import INDENTED, PAGES, ROOT, SHOWN, Command, unknown_flags, words_of
 from tutelage.base.config.mapping import to_mapping
@@ -65,15 +66,14 @@ def without_fences(page) -> str:
     return re.sub(r"^( *)```.*?^\1```", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "words",
+@for_each(
     [
         "sft --model m --data d --out o --epoch 1",
         "sfft --model m",
         "improve --model m --prompts p --reward r --out o --steps x",
         "collect init s --from-pairs p --kind tripel",
         "sft --model m --data d --out o --lora.rank -1",
-    ],
+    ]
 )
 def test_a_page_with_a_command_that_is_wrong_would_fail(words, parse, capsys):
     assert fault(parse, Command("page.md", 1, tuple(words.split())), capsys)

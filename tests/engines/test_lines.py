@@ -6,6 +6,7 @@ import pytest
 import tiny
 import torch
 from compilers import needs_compiler
+from tiers import every_value
 
 from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
@@ -82,8 +83,7 @@ def test_lines_give_the_logits_of_a_forward_pass(tiny_model, engine, family):
 
 @needs_compiler
 @pytest.mark.usefixtures("multiplying")
-@pytest.mark.parametrize("dtype", ["float32", "bf16"])
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize(("dtype", "family"), every_value(["float32", "bf16"], ["llama", "qwen3"]))
 def test_lines_of_the_cpu_engine_have_the_bits_of_the_trainer(tiny_model, family, dtype):
     sizes = tiny.MIXED | {"initializer_range": 0.1}
     policy, rows = policy_of(tiny_model(family, **sizes), "cpu", dtype), rows_of()

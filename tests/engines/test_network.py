@@ -3,6 +3,7 @@
 import pytest
 import torch
 from test_engines_agree import FAMILIES, PROMPTS, ROWS, gradients
+from tiers import every_value
 from transformers import LlamaConfig, Phi3Config
 
 from tutelage.base import config
@@ -36,8 +37,7 @@ def bytes_kept(policy, rows):
     return sum(size for place, size in kept.items() if place not in weights)
 
 
-@pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("rank", "family"), every_value([0, 2], FAMILIES))
 def test_gradients_are_equal_to_the_last_bit(tiny_model, family, rank):
     rows = collate(ROWS, 1, CPU)
     expected = gradients(policy_of(tiny_model(family), False, rank), rows)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import long_except
 
 from bench.gpu import lines
 from bench.gpu.decoding_rates import Load, floor
@@ -40,7 +41,11 @@ class InPlace:
         return {"card": "c", "figures": {"seconds_each": 1.0}}
 
 
-@pytest.mark.parametrize("unit", REHEARSED, ids=["-".join(unit.key) for unit in REHEARSED])
+FEW = [unit for unit in REHEARSED if unit.subject == "gpu" or unit.part.name == "card"]
+"""Those of the subject that the bench is about, for `make test`."""
+
+
+@pytest.mark.parametrize("unit", long_except(FEW, REHEARSED), ids=["-".join(unit.key) for unit in REHEARSED])
 def test_every_part_gives_its_figures(unit: Unit) -> None:
     if reason := obstacle(unit):
         pytest.skip(reason)
@@ -83,13 +88,20 @@ def test_no_unit_is_measured_when_the_time_is_over(tmp_path: Path) -> None:
     assert work.finished == []
 
 
-def test_a_process_writes_its_figures_and_a_slow_one_is_ended(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_process_writes_its_figures(tmp_path: Path) -> None:
     card = units(("card",))[0]
     processes = Processes(tmp_path, "cpu", True)
     processes.start(card)
     told = processes.finish(card, 120.0)
     assert told["card"]
     assert told["figures"]["copy_tb_s"] > 0
+    processes.close()
+
+
+def test_a_slow_process_is_ended(tmp_path: Path) -> None:
+    card = units(("card",))[0]
+    processes = Processes(tmp_path, "cpu", True)
     processes.start(card)
     told = processes.finish(card, 0.05)
     assert "took more than" in told["error"]

@@ -41,6 +41,19 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+POSTGRESQL = ("store", "test_assignment.py", "test_submission.py")
+"""Where `make test` has PostgreSQL too: the statements themselves, and their order among many raters."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        is_elsewhere = here not in item.path.parents or item.path.relative_to(here).parts[0] in POSTGRESQL
+        if parameters.get("url") == "postgresql" and not is_elsewhere:
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
     """The address of a database that does not exist yet (SQLite) or is empty (PostgreSQL); a `store` is opened on one

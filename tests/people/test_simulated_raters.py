@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from math import exp
 from random import Random
 
@@ -56,19 +56,19 @@ def share(given: list[SimulatedVote], verdict: str) -> float:
     return sum(vote.verdict == verdict for vote in given) / len(given)
 
 
-@pytest.mark.parametrize("delta", [-2.0, 0.0, 0.7, 3.0])
-@pytest.mark.parametrize(
-    "rater",
-    [
-        FAIR,
-        replace(FAIR, side_bias=0.5, lapse=0.2),
-        replace(FAIR, length_bias=0.3),
-        replace(FAIR, kind="careless", side_bias=-0.3),
-        replace(FAIR, kind="adversarial"),
-    ],
-    ids=["fair", "lapsing", "long", "careless", "adversarial"],
+@for_each(
+    product(
+        [-2.0, 0.0, 0.7, 3.0],
+        [
+            FAIR,
+            replace(FAIR, side_bias=0.5, lapse=0.2),
+            replace(FAIR, length_bias=0.3),
+            replace(FAIR, kind="careless", side_bias=-0.3),
+            replace(FAIR, kind="adversarial"),
+        ],
+    )
 )
-def test_votes_come_as_often_as_the_closed_form_says(rater: SimulatedRater, delta: float) -> None:
+def test_votes_come_as_often_as_the_closed_form_says(delta: float, rater: SimulatedRater) -> None:
     given = votes(rater, 4000, delta, 0.0, (50, 30))
     left, none, right = rater.probabilities(delta, 0.0, 50, 30)
     assert left + none + right == pytest.approx(1.0)

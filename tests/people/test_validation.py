@@ -38,16 +38,19 @@ def test_what_has_the_name_is_found_and_an_unknown_name_is_told_what_is_known() 
         find_named("number", "x" * 1_000, among, REFUSAL, known=("one", "two"))
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize(
-    ("ask", "field", "known"),
+@for_each(
     [
-        (find_platform, "platform", PLATFORMS),
-        (meaning_of, "choice", MEANINGS),
-        (find_kind, "kind", KINDS),
-        (lambda name: Plan(policy=name), "policy", ("finish_first", "random", "priority")),
-    ],
-    ids=["platform", "meaning", "kind", "order"],
+        (language, *call)
+        for language, call in product(
+            LANGUAGES,
+            [
+                (find_platform, "platform", PLATFORMS),
+                (meaning_of, "choice", MEANINGS),
+                (find_kind, "kind", KINDS),
+                (lambda name: Plan(policy=name), "policy", ("finish_first", "random", "priority")),
+            ],
+        )
+    ]
 )
 def test_each_names_its_field_and_is_said_in_every_language(language, ask, field, known) -> None:
     with pytest.raises(FieldError) as caught:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import tiny
+from offenders import for_each
 
 from tutelage.models.reward_card import ending_template
 from tutelage.report.chat_templates import mismatches, read_form
@@ -34,8 +35,8 @@ def found(tmp_path):
     return of
 
 
-@pytest.mark.parametrize("template", HARMLESS.values(), ids=HARMLESS)
-def test_templates_that_write_the_same_are_no_mismatch(found, template):
+@for_each(HARMLESS.values())
+def test_templates_that_write_the_same_are_no_mismatch(template, found):
     assert found(template) == ()
 
 

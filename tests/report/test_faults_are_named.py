@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from tiers import long_except
 
 import tutelage as tt
 from tutelage.data.text_counts import words
@@ -63,17 +64,20 @@ def test_a_run_without_a_fault_has_no_findings(subjects):
     assert subjects(letters, optimiser={"lr": 1e-3}) == set()
 
 
+FAULTS = [
+    ("Score", constant, {"steps": 4}),
+    ("Dead groups", one_in_eight, {"ends": (), "steps": 8}),
+    (NEVER, letters, {"ends": (), "steps": 8}),
+    ("Distance from the reference (KL)", letters, {"optimiser": {"lr": 0.3}, "steps": 6}),
+    ("Score over length", length, {"optimiser": {"lr": 1e-4}, "steps": 16}),
+    ("Entropy", letters, {"optimiser": {"lr": 3e-2}, "ends": (), "steps": 16}),
+    ("Value loss", unbounded, {"optimiser": {"lr": 3e-2}, "recipe": "ppo", "ends": ()}),
+]
+
+
 @pytest.mark.parametrize(
     ("fault", "reward", "settings"),
-    [
-        ("Score", constant, {"steps": 4}),
-        ("Dead groups", one_in_eight, {"ends": (), "steps": 8}),
-        ("Score over length", length, {"optimiser": {"lr": 1e-4}, "steps": 16}),
-        (NEVER, letters, {"ends": (), "steps": 8}),
-        ("Distance from the reference (KL)", letters, {"optimiser": {"lr": 0.3}, "steps": 6}),
-        ("Entropy", letters, {"optimiser": {"lr": 3e-2}, "ends": (), "steps": 16}),
-        ("Value loss", unbounded, {"optimiser": {"lr": 3e-2}, "recipe": "ppo", "ends": ()}),
-    ],
+    long_except(FAULTS[:4], FAULTS),
     ids=lambda part: part if isinstance(part, str) else "",
 )
 def test_the_fault_is_named(subjects, fault, reward, settings):

@@ -1,6 +1,7 @@
 """Answers that are numbers or formulas."""
 
 import sys
+from itertools import product
 
 import pytest
 from offenders import for_each
@@ -60,15 +61,19 @@ def test_numbers_are_compared_as_numbers(answer: str, wanted: object, score: flo
     assert NumberMatch()([completion(answer, answer=wanted)]) == [score]
 
 
-@pytest.mark.parametrize("rule", [NumberMatch(), MathMatch()])
-@pytest.mark.parametrize(
-    ("answer", "wanted", "score"),
+@for_each(
     [
-        ("It is 42.", [41, "42"], 1.0),
-        ("It is 40.", [41, "42"], 0.0),
-        ("It is 42.", 42.0, 1.0),
-        ("It is 42.", {"value": "41", "aliases": ["42"]}, 1.0),
-    ],
+        (rule, *case)
+        for rule, case in product(
+            [NumberMatch(), MathMatch()],
+            [
+                ("It is 42.", [41, "42"], 1.0),
+                ("It is 40.", [41, "42"], 0.0),
+                ("It is 42.", 42.0, 1.0),
+                ("It is 42.", {"value": "41", "aliases": ["42"]}, 1.0),
+            ],
+        )
+    ]
 )
 def test_any_of_several_values_counts(rule: NumberMatch | MathMatch, answer: str, wanted: object, score: float) -> None:
     assert rule([completion(answer, answer=wanted)]) == [score]

@@ -3,10 +3,12 @@
 import json
 import logging
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from tutelage.rewards import sandbox as limits
 from tutelage.rewards.factory import RULES, rule_named
@@ -70,18 +72,34 @@ def variants(name: str, folder: Path) -> list[str]:
     return [name + SETTINGS.get(name, "")]
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_no_text_keeps_a_rule_busy(name: str, tmp_path: Path, short: None) -> None:
+FEW = {"exponent", "digits", "tower", "a sum", "nested", "letters", "empty fence", "NUL"}
+"""Those of `make test`: numbers, formulas, depth, patterns, blanks, and a byte."""
+
+
+def check_that_none_keeps_it_busy(name: str, kinds: Iterable[str], folder: Path) -> None:
     stalled = {}
-    for variant in variants(name, tmp_path):
+    for variant in variants(name, folder):
         rule = rule_named(variant)
-        for kind, text in HOSTILE.items():
+        for kind in kinds:
             began = time.monotonic()
-            (score,) = rule([completion(text, answer="42")])
+            (score,) = rule([completion(HOSTILE[kind], answer="42")])
             seconds = time.monotonic() - began
             if seconds > 10 or not -LONG <= float(score) <= 1:
                 stalled[variant, kind] = seconds, score
     assert stalled == {}
+
+
+@pytest.mark.usefixtures("short")
+@for_each(RULES)
+def test_no_text_keeps_a_rule_busy(name: str, tmp_path: Path) -> None:
+    check_that_none_keeps_it_busy(name, sorted(FEW), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("short")
+@for_each(RULES)
+def test_no_other_text_keeps_a_rule_busy(name: str, tmp_path: Path) -> None:
+    check_that_none_keeps_it_busy(name, sorted(HOSTILE.keys() - FEW), tmp_path)
 
 
 def test_an_answer_beyond_the_limits_does_not_match_and_the_others_score(

@@ -1,4 +1,5 @@
 import random
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,8 +13,12 @@ from tutelage.stats.intervals import Mean, cluster_weights, mean_interval, ratio
 from tutelage.stats.win_rates import win_rate
 
 
-@pytest.mark.parametrize(("successes", "trials"), [(0, 5), (3, 7), (50, 100), (100, 100), (812, 1600)])
-@pytest.mark.parametrize("level", [0.9, 0.95, 0.99])
+@for_each(
+    [
+        (*counts, level)
+        for counts, level in product([(0, 5), (3, 7), (50, 100), (100, 100), (812, 1600)], [0.9, 0.95, 0.99])
+    ]
+)
 def test_wilson_is_scipys(successes, trials, level):
     found = wilson(successes, trials, level)
     other = binomtest(successes, trials).proportion_ci(level, method="wilson")

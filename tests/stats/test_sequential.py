@@ -2,9 +2,11 @@
 
 import itertools
 import math
+from itertools import product
 
 import numpy as np
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.stats.sequential import Arm, difference, log_capital, log_evidence, log_evidence_of_split, users_needed
@@ -29,8 +31,9 @@ def test_capital_is_a_fair_game_at_the_mean_and_loses_below_it(distribution):
     assert expected[1] < 1
 
 
-@pytest.mark.parametrize(("a", "b"), [(HALVES, HALVES), (HALVES, SKEWED), (SKEWED, HALVES)])
-@pytest.mark.parametrize("beyond", [0, 0.2])
+@for_each(
+    [(*arms, beyond) for arms, beyond in product([(HALVES, HALVES), (HALVES, SKEWED), (SKEWED, HALVES)], [0, 0.2])]
+)
 def test_evidence_against_the_truth_is_at_most_one_on_average(a, b, beyond):
     gap = sum(y * p for y, p in b.items()) - sum(y * p for y, p in a.items())
     expected = sum(

@@ -128,6 +128,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_a_served_model_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     """SIGKILL leaves the parent no moment to end what it started. The standard error of both is one pipe, which ends
     when both have."""

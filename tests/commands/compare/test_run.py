@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 from tiny_commands import files, write_jsonl
 
 import tutelage as tt
@@ -48,7 +49,7 @@ def test_names_and_values_are_no_markup(evaluations, tmp_path, capsys, monkeypat
     assert "<b>" not in (tmp_path / "compare.html").read_text().split("<h1>")[1].split("</h1>")[0]
 
 
-@pytest.mark.parametrize("words", [[], ["a"], ["a", "a"], ["a", "missing"]])
+@for_each([[], ["a"], ["a", "a"], ["a", "missing"]])
 def test_what_is_refused_ends_with_status_2(words, evaluations, capsys) -> None:
     folder = Path(evaluations[0]).parent
     assert main(["compare", *(str(folder / word) for word in words)]) == 2

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from offenders import for_each
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
@@ -82,8 +83,7 @@ def test_missing_evidence_changes_nothing_and_is_named(run, outcomes, tmp_path, 
     assert "20 count" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    ("settings", "part"),
+@for_each(
     [
         ({}, "--outcomes"),
         ({"outcomes": "x.csv", "undo": True}, "--undo"),
@@ -92,9 +92,9 @@ def test_missing_evidence_changes_nothing_and_is_named(run, outcomes, tmp_path, 
         ({"outcomes": "x.csv", "margin": 1.0}, "--margin"),
         ({"outcomes": "x.csv", "hours": 0.0}, "--hours"),
         ({"outcomes": "x.csv", "tolerance": 0.0}, "--tolerance"),
-    ],
+    ]
 )
-def test_settings_without_a_meaning_are_refused(run, settings, part):
+def test_settings_without_a_meaning_are_refused(settings, part, run):
     with pytest.raises(TutelageError, match=part):
         tt.promote(run=run, **settings)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from offenders import for_each
 from served import choices, serving
 from tiny_commands import files, model, read_jsonl
 
@@ -114,8 +115,7 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
     assert not any("secret" in file.read_text() for file in out.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
+@for_each(
     [
         ({"best_of": 4}, "name it with --reward"),
         ({"reward": ("m:f",)}, "needs completions to select from"),
@@ -124,9 +124,9 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
         ({"test_time": SearchSettings(width=9)}, "without --test-time.rounds"),
         ({"best_of": 4, "n": 1, "reward": ("m:f",), "sampling": config.Sampling(temperature=0.0)}, "temperature 0"),
         ({"endpoint": "localhost:8000"}, "not an endpoint"),
-    ],
+    ]
 )
-def test_contradictions_are_refused(data, tmp_path, changes, told):
+def test_contradictions_are_refused(changes, told, data, tmp_path):
     with pytest.raises(TutelageError, match=told):
         sample.main(settings("m", data, tmp_path / "run", **changes))
 

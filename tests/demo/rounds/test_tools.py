@@ -52,6 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return out, printed.getvalue()
 
 
+@pytest.mark.long
 def test_the_stages_are_done_and_reported(finished: tuple[Path, str]) -> None:
     out, printed = finished
     told = read(out / "round.json")
@@ -63,6 +64,7 @@ def test_the_stages_are_done_and_reported(finished: tuple[Path, str]) -> None:
     assert "collect init" not in printed
 
 
+@pytest.mark.long
 def test_the_figures_are_those_of_the_episodes(finished: tuple[Path, str]) -> None:
     """A question is solved if the last turn is its solution, which the world knows."""
     out, _ = finished
@@ -81,6 +83,7 @@ def test_the_figures_are_those_of_the_episodes(finished: tuple[Path, str]) -> No
     assert 0 <= summary["step_reward"]["accuracy"] <= 1
 
 
+@pytest.mark.long
 def test_raters_judge_steps_of_train_episodes_with_the_tools_in_view(finished: tuple[Path, str]) -> None:
     out, _ = finished
     labelled, test = (load_steps(out / "judge" / f"{name}.jsonl").records for name in ("steps", "test_steps"))
@@ -95,6 +98,7 @@ def test_raters_judge_steps_of_train_episodes_with_the_tools_in_view(finished: t
     assert {name: row["truth"] for name, row in raters.items()} == tools.RATERS
 
 
+@pytest.mark.long
 def test_as_many_votes_are_on_outcomes_as_on_steps(finished: tuple[Path, str]) -> None:
     out, _ = finished
     votes, outcomes = (read(out / name / "judgements.json")["votes"] for name in ("judge", "judge_outcome"))
@@ -109,6 +113,7 @@ def test_as_many_votes_are_on_outcomes_as_on_steps(finished: tuple[Path, str]) -
     assert not asked[0] & asked[1]
 
 
+@pytest.mark.long
 def test_the_curves_are_those_of_the_runs(finished: tuple[Path, str]) -> None:
     out, _ = finished
     compared = read(out / "compare" / "summary.json")
@@ -121,6 +126,7 @@ def test_the_curves_are_those_of_the_runs(finished: tuple[Path, str]) -> None:
     assert curve["high"] == pytest.approx(list(map(max, *logged)))
 
 
+@pytest.mark.long
 def test_held_out_questions_have_other_prices(finished: tuple[Path, str]) -> None:
     out, _ = finished
     lists = [(out / "data" / f"prices_{split}.jsonl").read_text() for split in ("train", "held_out")]
@@ -129,6 +135,7 @@ def test_held_out_questions_have_other_prices(finished: tuple[Path, str]) -> Non
         assert f"prices_{split}.jsonl" in (out / stage / "config.json").read_text()
 
 
+@pytest.mark.long
 def test_a_second_run_trains_nothing_and_another_scale_is_refused(finished: tuple[Path, str]) -> None:
     out, _ = finished
     place, told = RoundPlace(out, 0, quiet=False), list[str]()

@@ -85,7 +85,7 @@ def test_several_models(tiny_model, shape, dtype):
     assert_same_bits(policy, rollout)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", long_except(["llama", "norms of heads", "one head of keys"], SHAPES))
 @torch.no_grad()
 def test_weights_in_bf16(tiny_model, shape):
     """A model that is not trained has them: it computes what one computes whose float32 weights are these numbers."""

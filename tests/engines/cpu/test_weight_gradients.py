@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 import tiny
 import torch
+from tiers import every_value
 from torch import nn
 
 from tutelage.base import config
@@ -56,8 +57,7 @@ def with_and_without(policy):
     return zip(found(policy), expected, strict=True)
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize("family", tiny.EVERY)
+@pytest.mark.parametrize(("rank", "family"), every_value([0, 2], tiny.EVERY))
 def test_gradients_in_place_are_those_of_autograd(tiny_model, family, rank):
     for a, b in with_and_without(policy_of(tiny_model(family), rank)):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)

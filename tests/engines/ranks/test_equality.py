@@ -169,6 +169,7 @@ def test_a_command_that_trains(tiny_model, worlds, data, tmp_path, command):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
+@pytest.mark.long
 def test_rated_steps(tiny_model, worlds, data, tmp_path):
     given = settings_of("reward", tiny_model("llama"), data) | {"data": data["steps"], "steps": True}
     run("reward", given | {"out": tmp_path / "alone"})
@@ -215,7 +216,7 @@ def test_a_command_that_samples(tiny_model, worlds, data, tmp_path, command):
             assert (tmp_path / "alone" / file).read_text() == (tmp_path / "shared" / file).read_text()
 
 
-@pytest.mark.parametrize("command", ["sft", "improve"])
+@pytest.mark.parametrize("command", long_except(["improve"], ["sft", "improve"]))
 def test_a_run_goes_on_in_another_number_of_ranks(tiny_model, worlds, data, tmp_path, command):
     """Saved at 2 and resumed at 1 and at 3; at 2 again it is the same run to the last bit."""
     given = settings_of(command, tiny_model("llama"), data)
@@ -241,7 +242,7 @@ def test_memory_that_runs_out_on_one_rank(tiny_model, worlds, data, tmp_path):
     assert at_once[-1] < 1024
 
 
-@pytest.mark.parametrize("command", ["improve", "reward"])
+@pytest.mark.parametrize("command", long_except(["reward"], ["improve", "reward"]))
 def test_a_run_in_shards_goes_on_in_another_number_of_ranks(tiny_model, worlds, data, tmp_path, command):
     """Saved in shards at 2; resumed whole at 1, in shards at 3, and at 2 again to the last bit."""
     given = settings_of(command, tiny_model("llama"), data)
@@ -291,6 +292,7 @@ def test_hybrid_shards(tiny_model, worlds, data, tmp_path):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
+@pytest.mark.long
 def test_a_teacher_in_shards(tiny_model, worlds, data, tmp_path):
     """Its log-probabilities of an adapter's answers. Its whole distributions are compared in
     `test_a_command_that_trains_in_shards`."""
@@ -302,6 +304,7 @@ def test_a_teacher_in_shards(tiny_model, worlds, data, tmp_path):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
+@pytest.mark.long
 def test_checkpointed_layers_in_shards(tiny_model, worlds, data, tmp_path):
     given = settings_of("sft", tiny_model("llama"), data)
     given |= {"activation_checkpointing": True, "tokens_at_once": 40}
@@ -319,6 +322,7 @@ def test_adapters_in_shards(tiny_model, worlds, data, tmp_path):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
+@pytest.mark.long
 def test_adapters_on_tied_layers_in_shards(tiny_model, worlds, data, tmp_path):
     given = settings_of("sft", tiny_model("qwen3"), data) | {"tokens_at_once": 40, "rouge": 0}
     given |= {"lora": {"rank": 2, "targets": "q_proj,embed_tokens,lm_head"}}
@@ -327,6 +331,7 @@ def test_adapters_on_tied_layers_in_shards(tiny_model, worlds, data, tmp_path):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
+@pytest.mark.long
 def test_preferences_of_its_own_in_shards(tiny_model, worlds, data, reward_model, tmp_path):
     given = settings_of("rejection", tiny_model("llama"), data) | {"reward": [reward_model]}
     run("dpo", given | {"out": tmp_path / "alone"})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tiers import long_except
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import (
@@ -122,7 +123,10 @@ class Killed(BaseException):
     """The end of the program, which nothing catches."""
 
 
-@pytest.mark.parametrize("dies_in", ["_rewrite", "backups_since", "erase_in_backups", "copies_beside"])
+@pytest.mark.parametrize(
+    "dies_in",
+    long_except(["_rewrite", "erase_in_backups"], ["_rewrite", "backups_since", "erase_in_backups", "copies_beside"]),
+)
 def test_forgetting_that_was_interrupted_is_finished_at_the_next_start(
     store: Store, monkeypatch: pytest.MonkeyPatch, dies_in: str
 ) -> None:

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import add_rater, create_invite, list_votes
@@ -94,8 +95,8 @@ def test_each_mistake_stands_beside_its_field_in_every_language(world: World) ->
         assert len(told) == len(LANGUAGES), (path, wrong, told)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_name_that_cannot_be_one_is_told_beside_its_field(world: World, language: str) -> None:
+@for_each(LANGUAGES)
+def test_a_name_that_cannot_be_one_is_told_beside_its_field(language: str, world: World) -> None:
     token = create_invite(world.store, world.study.id, NewInvitation(uses=9)).secret
     reply = world.nobody().form(f"/join/{token}", {"name": "\x07"}, **{"accept-language": language})
     assert reply.status_code == 400

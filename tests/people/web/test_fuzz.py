@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 from hostile import BODIES, TEXTS, VALUES
+from offenders import for_each
 
 from tutelage.people import operations
 from tutelage.people.grants import RIGHTS, NewToken
@@ -150,8 +151,8 @@ def test_no_request_is_a_defect(world: World, count: int, seed: int) -> None:
     assert {200, 400, 401, 403, 404} <= statuses
 
 
-@pytest.mark.parametrize("name", ["9" * 30, "9" * 19, "2²", "١" * 5, "1" * 5000])
-def test_a_number_that_no_record_has_is_not_found(world: World, name: str) -> None:
+@for_each(["9" * 30, "9" * 19, "2²", "١" * 5, "1" * 5000])
+def test_a_number_that_no_record_has_is_not_found(name: str, world: World) -> None:
     owner = world.owner()
     for back in ("", "yes"):
         fields = {"scope": "judgement", "name": name, "back": back, f"reason-{name}": "wrong"}

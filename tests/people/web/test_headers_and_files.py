@@ -17,8 +17,7 @@ from .conftest import World
 SOURCES = sorted([*TEMPLATES.rglob("*.html"), *STATIC.rglob("*.js"), *STATIC.glob("*.css")])
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
+@for_each(
     [
         ("/", 200),
         ("/rate", 401),
@@ -31,9 +30,9 @@ SOURCES = sorted([*TEMPLATES.rglob("*.html"), *STATIC.rglob("*.js"), *STATIC.glo
         ("/static/..%2f..%2fapp.py", 404),
         ("/static//etc/passwd", 404),
         ("/static/", 404),
-    ],
+    ]
 )
-def test_every_answer_carries_the_headers(world: World, path: str, status: int) -> None:
+def test_every_answer_carries_the_headers(path: str, status: int, world: World) -> None:
     reply = world.nobody().get(path)
     assert reply.status_code == status
     for name, value in HEADERS.items():

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tiers import long_except
 from tiny_training import policy_of
 from transfer_stub import BEGIN, END, JOIN, RECEIVE, TransferStub, install
 
@@ -48,7 +49,7 @@ def commands(served):
     return [path for path in asked if path.partition("?")[0] in (JOIN, *UPDATE, "/pause")]
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("family", long_except(["llama"], ["llama", "gpt2"]))
 def test_after_every_handover_the_server_samples_from_the_new_weights(serve, tiny_model, tmp_path, handover, family):
     """Two servers, three versions. Each is met once, in a group of its own, and no folder is written."""
     policy = policy_of(tiny_model(family))

@@ -1,9 +1,12 @@
 """The truncation of a sampler, found in what it says about its tokens."""
 
+from itertools import product
+
 import pytest
 import tiny
 import torch
 import vllm_stub
+from offenders import for_each
 
 from tutelage.base import config
 from tutelage.engines.token_sampling import truncated
@@ -20,17 +23,21 @@ def reported(sampling: config.Sampling, seed: int, count: int = 24) -> tuple[tor
     return cut.gather(-1, tokens).squeeze(-1), whole, tokens.squeeze(-1)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    ("sampling", "named"),
+@for_each(
     [
-        (config.Sampling(top_k=7), "top_k 7"),
-        (config.Sampling(top_k=1), "top_k 1"),
-        (config.Sampling(top_p=0.8), "top_p 0.8"),
-        (config.Sampling(min_p=0.1), "min_p 0.1"),
-    ],
+        (seed, *setting)
+        for seed, setting in product(
+            range(3),
+            [
+                (config.Sampling(top_k=7), "top_k 7"),
+                (config.Sampling(top_k=1), "top_k 1"),
+                (config.Sampling(top_p=0.8), "top_p 0.8"),
+                (config.Sampling(min_p=0.1), "min_p 0.1"),
+            ],
+        )
+    ]
 )
-def test_the_setting_is_named(sampling: config.Sampling, named: str, seed: int) -> None:
+def test_the_setting_is_named(seed: int, sampling: config.Sampling, named: str) -> None:
     assert truncation(*reported(sampling, seed)).startswith(named)
 
 

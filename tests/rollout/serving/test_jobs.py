@@ -1,7 +1,10 @@
 """Log-probabilities of prompts against those of the policy."""
 
+from itertools import product
+
 import pytest
 import torch
+from offenders import for_each
 
 from tutelage.commands.loading import load_policy
 from tutelage.core.rows import EncodedRow, collate
@@ -11,9 +14,8 @@ from tutelage.rollout.serving.jobs import Scoring
 PROMPTS = [(40, 41, 42), (9, 60, 61, 62, 63, 64), (7,), (40, 41, 43, 44)]
 
 
-@pytest.mark.parametrize("chunk", [1 << 25, 1], ids=["together", "one by one"])
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_tokens_of_prompts_have_the_log_probabilities_of_the_policy(tiny_model, family, chunk, monkeypatch):
+@for_each(product([1 << 25, 1], ["llama", "gpt2"]))
+def test_tokens_of_prompts_have_the_log_probabilities_of_the_policy(chunk, family, tiny_model, monkeypatch):
     monkeypatch.setattr(scoring, "CHUNK_ELEMENTS", chunk)
     policy = load_policy(tiny_model(family), device="cpu")
     found = scoring.score(policy, [Scoring(prompt, top) for prompt, top in zip(PROMPTS, (0, 2, 3, 1), strict=True)])

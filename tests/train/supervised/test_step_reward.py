@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from call_templates import TAGGED
+from tiers import every_value
 from tiny_training import gradients_of
 
 from tutelage.base import config
@@ -63,9 +64,7 @@ def by_transformers(model, items):
     return torch.stack(losses).mean(), double, scores
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize("engine", ["plain", "cpu"])
-@pytest.mark.parametrize("records", [TEXTS, TURNS], ids=["texts", "turns"])
+@pytest.mark.parametrize(("rank", "engine", "records"), every_value([0, 2], ["plain", "cpu"], [TEXTS, TURNS]))
 def test_loss_and_gradient_are_those_of_transformers_in_float64(tiny_model, records, engine, rank):
     model = model_of(tiny_model("qwen3"), rank, engine=engine)
     model.tokenizer.chat_template = TAGGED

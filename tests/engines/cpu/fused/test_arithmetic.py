@@ -35,7 +35,7 @@ def rank(request):
     return request.param
 
 
-@pytest.fixture(params=["llama", "qwen3", "biased"])
+@pytest.fixture(params=[pytest.param("llama", marks=pytest.mark.long), "qwen3", "biased"])
 def folder(request, tiny_model):
     if request.param == "biased":
         return tiny_model("llama", **tiny.MIXED, initializer_range=0.1, attention_bias=True, mlp_bias=True)

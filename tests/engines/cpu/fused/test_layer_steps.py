@@ -3,6 +3,7 @@
 import pytest
 import tiny
 import torch
+from tiers import every_value
 
 from tutelage.base import config
 from tutelage.core.batch import Rows
@@ -63,9 +64,7 @@ def tensors_of(shapes, *, biased, rank, frozen=()):
     return tuple(0.5 + n if rank else 0.0 for n in range(len(shapes))), tensors
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(("rank", "biased", "normed"), every_value([0, 2], [False, True], [False, True]))
 def test_gradients_of_the_first_step_equal_finite_differences(biased, normed, rank):
     """In double precision, against finite differences."""
     tokens, size, width = 3, 6, 4
@@ -81,9 +80,7 @@ def test_gradients_of_the_first_step_equal_finite_differences(biased, normed, ra
     assert torch.autograd.gradcheck(step, (doubles(tokens, size), doubles(size), *products, *of_heads))
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("index", [None, [0, 2]])
+@pytest.mark.parametrize(("rank", "biased", "index"), every_value([0, 2], [False, True], [None, [0, 2]]))
 def test_gradients_of_the_second_step_equal_finite_differences(biased, index, rank):
     tokens, size, heads, inside = 3, 4, 6, 5
     shapes = [(size, heads), (inside, size), (inside, size), (size, inside)]

@@ -13,6 +13,7 @@ from compilers import (
     other_processors,
     uncompiled_steps,
 )
+from tiers import every_value
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -73,8 +74,7 @@ def steps(monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-@pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
+@pytest.mark.parametrize(("family", "lora"), every_value(["llama", "qwen3"], [config.Lora(), config.Lora(rank=4)]))
 def test_the_native_step_samples_the_same_tokens(tiny_model, family, lora, steps):
     rollout = check(policy_of(tiny_model(family), lora))
     assert steps[0] <= 12
@@ -364,6 +364,7 @@ def test_products_on_other_processors(tiny_model, flag):
         check_products(tiny_model)
 
 
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.skipif("avx512_bf16" not in build._instruction_sets(), reason="the processor has no such products")
 def test_products_of_pairs_and_of_widened_numbers_agree(tiny_model):
@@ -387,8 +388,7 @@ def test_products_with_merged_adapters_serve_no_forward_pass(tiny_model, size, k
 
 
 @needs_compiler
-@pytest.mark.parametrize("train", [True, False], ids=["float32 weights", "bf16 weights"])
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize(("train", "family"), every_value([True, False], ["llama", "qwen3"]))
 @pytest.mark.usefixtures("multiplying")
 def test_a_rollout_is_as_close_to_float32_as_the_trainer(tiny_model, family, train, monkeypatch):
     counts, own = [], decoders.NativeStep.__call__

@@ -1,6 +1,6 @@
 """Operations as addresses of the API: parts of the settings, their ranges, and who did it."""
 
-import pytest
+from offenders import for_each
 
 from tutelage.people import list_events, list_votes
 from tutelage.people.operations import AMENDMENTS, GRANTS, IMPORTS, INVITE, PLAN, RECRUIT, TOKEN
@@ -45,8 +45,7 @@ def test_what_is_not_given_stays_and_the_token_stands_in_the_history(world: Worl
     assert len(list_events(world.store, world.study.id, action="recruiting_changed")) == 3
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "named"),
+@for_each(
     [
         ("recruit", {"platform": "mturk", "answers": 0}, "answers"),
         ("recruit", {"platform": "elsewhere"}, "platform"),
@@ -55,10 +54,10 @@ def test_what_is_not_given_stays_and_the_token_stands_in_the_history(world: Worl
         ("plan", {"overlap": "two"}, "overlap"),
         ("plan", {"overlaps": 2}, "overlaps"),
         ("consent", {"text": "x" * 60_000}, "text"),
-    ],
+    ]
 )
 def test_a_value_that_cannot_be_used_is_refused_by_its_name(
-    world: World, path: str, body: dict[str, object], named: str
+    path: str, body: dict[str, object], named: str, world: World
 ) -> None:
     before = [each.read(world.store, world.study.id) for each in (RECRUIT, PLAN)]
     refused = program(world, "manage").post(f"/operations/{path}", body)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from offenders import for_each
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tutelage.people import (
@@ -250,8 +251,8 @@ def named(route: ApiRoute) -> str:
     return f"{route.method} {route.path}"
 
 
-@pytest.mark.parametrize("route", WITH_TOKEN, ids=named)
-def test_a_route_takes_its_right_and_no_other(world: World, route: ApiRoute) -> None:
+@for_each(WITH_TOKEN, named)
+def test_a_route_takes_its_right_and_no_other(route: ApiRoute, world: World) -> None:
     for right in RIGHTS:
         response = program(world, right).use(route)
         assert response.status_code == (200 if right == route.right else 403)
@@ -259,8 +260,8 @@ def test_a_route_takes_its_right_and_no_other(world: World, route: ApiRoute) -> 
             assert f"no right to {route.right}" in response.json()["error"]["what"]
 
 
-@pytest.mark.parametrize("route", WITH_TOKEN, ids=named)
-def test_only_a_token_that_works_opens_a_route(world: World, route: ApiRoute) -> None:
+@for_each(WITH_TOKEN, named)
+def test_only_a_token_that_works_opens_a_route(route: ApiRoute, world: World) -> None:
     study = world.study.id
     revoked = create_token(world.store, study, NewToken("revoked", RIGHTS)).secret
     revoke_token(world.store, study, list_tokens(world.store, study)[0].id)

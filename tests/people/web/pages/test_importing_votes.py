@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from babel.messages.extract import extract_from_dir
+from offenders import for_each
 
 from tutelage.data.tables import SIGNATURES
 from tutelage.people import Store, create_study, list_questions, list_raters, list_votes
@@ -95,8 +96,7 @@ def test_annotators_in_columns(empty: World) -> None:
     assert "--annotators Anna Bert" in page
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "complaint"),
+@for_each(
     [
         ("votes.txt", "a", "of no kind"),
         ("votes.csv.gz", "a", "of no kind"),
@@ -104,10 +104,10 @@ def test_annotators_in_columns(empty: World) -> None:
         ("votes.csv", "\0", "binary file"),
         ("votes.json", "{", "no valid JSON|not valid JSON"),
         ("..%2F..%2Fetc%2Fx.csv", "one\n", "no rows"),
-    ],
+    ]
 )
 def test_a_file_that_is_no_table_is_refused_by_its_own_name(
-    empty: World, name: str, content: str, complaint: str
+    name: str, content: str, complaint: str, empty: World
 ) -> None:
     reply = empty.owner().file(f"/owner/import/file?name={name}", content.encode())
     assert reply.status_code == 400
@@ -217,8 +217,8 @@ def test_every_reason_why_a_file_is_no_table_is_among_those_that_are_sent() -> N
     assert {sentence for _, _, sentence in NO_TABLES} == reasons - unsent
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_why_a_file_is_no_table_is_said_in_the_language(empty: World, language: str) -> None:
+@for_each(LANGUAGES)
+def test_why_a_file_is_no_table_is_said_in_the_language(language: str, empty: World) -> None:
     owner = empty.owner()
     known = catalogue(language) if language != "en" else None
     for name, content, sentence in NO_TABLES:
@@ -228,31 +228,29 @@ def test_why_a_file_is_no_table_is_said_in_the_language(empty: World, language: 
         assert said, f"{language}: {told}"
 
 
-@pytest.mark.parametrize(
-    ("language", "told"),
+@for_each(
     [
         ("de", "Keine Zeile von a.json lässt sich lesen; die erste, Datenzeile 1: eine Zahl statt eines Objekts."),
         ("es", "No se puede leer ninguna fila de a.json; la primera, fila 1: un número en lugar de un objeto."),
         ("zh", "a.json 中没有任何一行可以读取；首先是第 1 行数据：一个数字，而不是对象。"),
         ("ar", "لا يمكن قراءة أي صف من a.json؛ أولها الصف 1: عدد بدلًا من كائن."),
-    ],
+    ]
 )
-def test_what_a_sentence_names_is_in_the_language_too(empty: World, language: str, told: str) -> None:
+def test_what_a_sentence_names_is_in_the_language_too(language: str, told: str, empty: World) -> None:
     reply = empty.owner().file("/owner/import/file?name=a.json", b"[1]", **{"accept-language": language})
     assert reply.json()["error"] == told
 
 
-@pytest.mark.parametrize(
-    ("language", "told"),
+@for_each(
     [
         ("en", ["1 cell instead of 3", "(line 3)", "2 cells instead of 3", "(line 4)"]),
         ("de", ["1 Zelle statt 3", "(Zeile 3)", "2 Zellen statt 3", "(Zeile 4)"]),
         ("es", ["1 celda en lugar de 3", "(línea 3)", "2 celdas en lugar de 3", "(línea 4)"]),
         ("zh", ["1 个单元格，应为 3 个", "(第 3 行文本)", "2 个单元格，应为 3 个", "(第 4 行文本)"]),
         ("ar", ["خلية واحدة بدلًا من 3", "(السطر 3)", "خليتان بدلًا من 3", "(السطر 4)"]),
-    ],
+    ]
 )
-def test_rows_that_cannot_be_read_are_named_in_the_language(empty: World, language: str, told: list[str]) -> None:
+def test_rows_that_cannot_be_read_are_named_in_the_language(language: str, told: list[str], empty: World) -> None:
     owner = empty.owner()
     address = send(owner, "prompt,a,b\nSay,x,y\nSay\nSay,x\n") + "&prompt=prompt&a=a&b=b&choice_column=a&rater=b"
     page = owner.get(address, **{"accept-language": language}).text

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from offenders import for_each
 from scripted_chat import Scripted, echoing, saying
 
 from tutelage.data.transport import Unanswered
@@ -81,8 +82,7 @@ def test_nothing_is_said_before_consent(world: World) -> None:
     assert "You talk to two language models" in browser.get("/welcome").text
 
 
-@pytest.mark.parametrize(
-    ("data", "sentence"),
+@for_each(
     [
         ({"text": " "}, "The message is empty"),
         ({"text": 3}, "'text' must be text"),
@@ -92,9 +92,9 @@ def test_nothing_is_said_before_consent(world: World) -> None:
         ({"key": 7}, "'key' must be text"),
         ({"conversation": "1"}, "'conversation' must be a whole number"),
         ({"conversation": 10**20}, "'conversation' must be a whole number"),
-    ],
+    ]
 )
-def test_a_message_that_cannot_be_is_refused_in_a_sentence(world: World, data: dict[str, Any], sentence: str) -> None:
+def test_a_message_that_cannot_be_is_refused_in_a_sentence(data: dict[str, Any], sentence: str, world: World) -> None:
     response = say(world.rater(), **data)
     assert response.status_code == 400
     assert sentence in response.json()["error"]

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from offenders import for_each
 
 from tutelage.data.records import CompletionRecord
 from tutelage.people import (
@@ -250,8 +251,7 @@ def test_an_impossible_ranking_is_refused_with_a_sentence(lite: Store, said: dic
     assert browser.get("/rate/recent").json()["answers"][0]["answer"]["ranking"] == [2, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "status"),
+@for_each(
     [
         (b"", "application/json", 400),
         (b"[]", "application/json", 400),
@@ -262,10 +262,9 @@ def test_an_impossible_ranking_is_refused_with_a_sentence(lite: Store, said: dic
         (b"{}", "text/plain", 415),
         (b"choice=left", "application/x-www-form-urlencoded", 415),
         (b" " * (LONGEST_BODY + 1), "application/json", 413),
-    ],
-    ids=["empty", "list", "null", "broken", "not utf-8", "deep", "text", "form", "large"],
+    ]
 )
-def test_a_body_that_is_no_answer_is_refused(world: World, body: bytes, kind: str, status: int) -> None:
+def test_a_body_that_is_no_answer_is_refused(body: bytes, kind: str, status: int, world: World) -> None:
     browser = world.rater()
     headers = browser.headers(**{"x-csrf-token": _token(browser), "content-type": kind})
     reply = world.client.post("/rate/answers", content=body, headers=headers)
