@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ typechecks.install()
 gc.set_threshold(20_000, 20, 20)  # collections in the middle of tests: a twentieth of the usual
 
 
+@cache
 def marks_of(path: Path) -> set[str]:
     """The marks of a file or a folder below `tests`: those of the folders that it lies in."""
     below = [path, *path.parents]
