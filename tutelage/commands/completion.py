@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tutelage.base.errors import TutelageError
+from tutelage.commands.pages import pages
 from tutelage.commands.table import COMMANDS
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ def _first_words(flags_by_command: Commands) -> list[str]:
 
 
 def _second_words(flags_by_command: Commands) -> dict[str, list[str]]:
-    """Return the subcommands of commands that have some, and the shells of `completion`."""
-    subcommands: dict[str, list[str]] = {"completion": ["bash", "zsh", "fish"]}
+    """Return the subcommands of commands that have some, the shells of `completion`, and the pages of `docs`."""
+    subcommands: dict[str, list[str]] = {"completion": ["bash", "zsh", "fish"], "docs": list(pages())}
     for command, *names in flags_by_command:
         for name in names:
             subcommands.setdefault(command, []).append(name)
@@ -130,6 +131,9 @@ def _bash(flags_by_command: Commands) -> Iterator[str]:
     yield "_tutelage() {"
     yield '    local typed="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" names=""'
     yield '    local command="${COMP_WORDS[1]}" subcommand="${COMP_WORDS[2]}"'
+    # Bash makes three words of --flag=value.
+    yield '    [ "$previous" = "=" ] && previous="${COMP_WORDS[COMP_CWORD-2]}"'
+    yield '    [ "$typed" = "=" ] && typed=""'
     yield from _by_place(flags_by_command, '[ "$COMP_CWORD" -eq 1 ]', '[ "$COMP_CWORD" -eq 2 ]')
     yield '    COMPREPLY=($(compgen -W "$names" -- "$typed"))'
     yield "}"
