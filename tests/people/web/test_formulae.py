@@ -46,6 +46,7 @@ def test_money_and_lone_marks_are_no_formulae(text: str) -> None:
         *("x" * 3_000, r"\frac{1", "{", r"\left(", r"\begin{matrix}", "&&&", "^", "\\\\", r"\foo{x}", r"\ce{H2O}"),
         *(r"\newcommand{\a}{b} \a", r"\def\a{\a\a}\a", r"\mathop{x}", r"\limits_x", r"\text{if $x$}", r"\text{a & b}"),
         *(r"\begin{alignedat}{2} a &= b \end{alignedat}", r"\href{a}{b}", r"\unicode{x41}", r"\hline", r"a & b"),
+        *("x_{1", r"\text{a", "x}", "}{", r"\{x}", r"\sqrt{x\}"),
     ]
 )
 def test_a_formula_of_which_anything_would_be_lost_is_shown_as_its_source(source: str) -> None:

@@ -74,7 +74,7 @@ def maths(markdown: MarkdownIt) -> None:
 
 def to_mathml(source: str, *, block: bool) -> str:
     """A formula as MathML, or its source as code if the MathML would be incomplete. Not safe before sanitising."""
-    if len(source) <= LONGEST_FORMULA and not _DEFINITION.search(source):
+    if len(source) <= LONGEST_FORMULA and not _DEFINITION.search(source) and _braces_match(source):
         prepared = _ARG.sub(r"\\operatorname{arg}", _LABEL.sub("", _BORDERS.sub(_known_environment, source)))
         lines = rf"\begin{{matrix}}{prepared}\end{{matrix}}"
         for candidate in (
@@ -90,6 +90,16 @@ def to_mathml(source: str, *, block: bool) -> str:
                 _fit_core(math)
                 return tostring(math, encoding="unicode")
     return f"<code>{escapeHtml(source)}</code>"
+
+
+def _braces_match(source: str) -> bool:
+    r"""Whether each brace has its other half, as TeX demands; `\{` and `\}` are none."""
+    depth = 0
+    for brace in re.findall(r"[{}]", re.sub(r"\\.", "", source, flags=re.DOTALL)):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _text_of(element: Element) -> str:
