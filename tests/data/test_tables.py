@@ -123,6 +123,16 @@ def test_places_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
     )
 
 
+@for_each(["{}", "[]", "[1, 2]", '{"a": 1}\nis JSON, and this is not', '"quoted"', "17"])
+def test_a_text_about_json_stays_a_text(text: str, tmp_path: Path) -> None:
+    assert values(write(tmp_path, "a.txt", text.encode())) == [{"text": text}]
+
+
+def test_standard_input_is_no_data_set_of_the_hub() -> None:
+    with pytest.raises(TutelageError, match="standard input"):
+        read_table("-")
+
+
 @given(st.lists(st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1).filter(str.strip), min_size=1))
 def test_documents_of_a_text_file_are_what_stands_between_blank_lines(tmp_path_factory, documents) -> None:  # type: ignore[no-untyped-def]
     path = write(tmp_path_factory.mktemp("txt"), "a.txt", "\n\n".join(documents).encode())
@@ -212,6 +222,9 @@ def test_csv_cells_may_be_long(tmp_path: Path) -> None:
 REFUSED = {
     "empty.jsonl": (b"", "is empty"),
     "blank.txt": (b" \n\n", "is empty"),
+    "lines.txt": (b"\xef\xbb\xbf" + lines(ROWS), "name it .jsonl"),
+    "windows.txt": (lines(ROWS).replace(b"\n", b"\r\n"), "name it .jsonl"),
+    "list.txt": (json.dumps(ROWS, indent=1).encode(), "name it .jsonl"),
     "nothing.json": (b"[]", "holds no rows"),
     "header.csv": (b"prompt,completion\n", "holds no rows"),
     "broken.json": (b'[{"a": 1},\n {"a": }]', "from line 2, character 8 on"),

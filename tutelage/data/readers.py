@@ -356,8 +356,22 @@ def _without_empty_end(cells: list[str]) -> list[str]:
     return cells[: filled[-1] if filled else 0]
 
 
+def _is_json(text: str) -> bool:
+    """Whether a text is a list of JSON objects, or an object on every line. `{}` may be a text."""
+    for values in (text.split("\n"), [text]) if re.match(r"\s*[\[{]", text) else ():
+        try:
+            parsed = [json.loads(value) for value in values if value.strip()]
+        except (ValueError, RecursionError):
+            continue
+        rows = parsed[0] if len(parsed) == 1 and isinstance(parsed[0], list) else parsed
+        return bool(rows) and all(isinstance(row, dict) and row for row in rows)
+    return False
+
+
 def _read_text(name: str, content: bytes) -> Iterator[TableRow]:
     text = _decode(name, content).replace("\r\n", "\n")
+    if _is_json(text):
+        raise TutelageError(f"{name} holds JSON, not prose; name it .jsonl if each line is a row, otherwise .json.")
     start, line = 0, 1
     for gap in [*re.finditer(r"\n(?:[^\S\n]*\n)+", text), None]:
         document = text[start : gap.start() if gap else len(text)]

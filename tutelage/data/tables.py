@@ -168,6 +168,10 @@ def read_table(source: str | Path) -> Table:
     path = Path(source).expanduser()
     if os.path.isdir(path):
         raise TutelageError(_about_folder(path))
+    if str(source) == "-":
+        raise TutelageError(
+            "Data are not read from standard input (-); save them as a file, whose ending names its format."
+        )
     if not os.path.exists(path):  # also a name that is too long
         if isinstance(source, str) and not _named_like_a_file(source):
             return _table(source, read_hub(source))
