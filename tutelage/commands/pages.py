@@ -103,7 +103,8 @@ def page_named(name: str) -> Path:
     ends = [each for each in paths if each.rpartition("/")[2] == word]
     if len(ends) == 1:
         return paths[ends[0]]
-    near = ends or get_close_matches(word, [*paths, *(each.rpartition("/")[2] for each in paths)], n=3)
+    near = ends or [each for each in paths if word in each.replace("/", "_").split("_")]
+    near = near or get_close_matches(word, [*paths, *(each.rpartition("/")[2] for each in paths)], n=3)
     near = list(dict.fromkeys(near))
     guess = f"; did you mean {' or '.join(near)}?" if near else "."
     raise TutelageError(f"There is no page {name!r}{guess} `tutelage docs` lists all of them.")
