@@ -336,11 +336,81 @@ def test_results_and_calls_without_end_are_cut(lite: Store) -> None:
     def endless(messages: Messages) -> list[Any]:
         return [ToolCall("add", "{}")]
 
-    turn, long = said(lite), Adder("x" * (streams.LONGEST // 2))
+    turn, long = said(lite), Adder("x" * (streams.LONGEST // 2 - 10))
     finished(everything(ResponseStreams(lite, Scripted.of(one=endless, two=saying("x")), long), turn))
     (question,) = list_questions(lite, turn.study_id)
     one = next(completion for completion in question.completions if completion.sampler == "one")
     assert (len(one.steps), one.finished) == (3, False)
+
+
+def test_calls_of_any_characters_are_kept(lite: Store) -> None:
+    """Halves of surrogate pairs and zero characters, also where JSON escapes them."""
+    calls = (
+        ToolCall("add", r'{"a": "\ud83d \ud83d\ude00 \u0000"}', "x\x00"),
+        ToolCall("a\ud83d", '{"\ud83d": 1}', "y"),
+    )
+
+    class Repeating:
+        schemas = (SCHEMA,)
+
+        async def run(self, call: ToolCall) -> Message:
+            return Message("tool", call.arguments, name=call.name, call_id=call.id)
+
+    models = Scripted.of(one=lambda messages: ["So."] if messages[-1].role == "tool" else calls, two=saying("x"))
+    turn = said(lite)
+    assert finished(everything(ResponseStreams(lite, models, Repeating()), turn))[-1] == {"ready": True}
+    (question,) = list_questions(lite, turn.study_id)
+    one = next(completion for completion in question.completions if completion.sampler == "one")
+    called = one.steps[0][0]
+    assert isinstance(called, Message)
+    assert [json.loads(call.arguments) for call in called.calls] == [{"a": "\ufffd \U0001f600 \0"}, {"\ufffd": 1}]
+    assert [(call.name, call.id) for call in called.calls] == [("add", "x\ufffd"), ("a\ufffd", "y")]
+
+
+def test_arguments_without_end_are_cut(lite: Store) -> None:
+    arguments = json.dumps({"text": "x" * streams.LONGEST})
+    models = Scripted.of(one=lambda messages: [ToolCall("add", arguments)], two=saying("x"))
+    finished(everything(ResponseStreams(lite, models, Adder()), said(lite)))
+    assert len(models.models["one"].asked) == 1
+
+
+def test_a_call_is_made_once_though_its_model_and_the_host_of_another_tool_fail(lite: Store) -> None:
+    """The first attempt ends with the second call, the second one in the text after both results."""
+    turn, faults, tools = said(lite), [Unanswered("the tool's host is away")], Adder()
+
+    class Ledger:
+        """Writes down what it is called for."""
+
+        schemas, entries = (SCHEMA,), list[str]()
+
+        async def run(self, call: ToolCall) -> Message:
+            self.entries.append(call.id)
+            if call.id == "second" and self.entries.count("second") == 1:
+                raise Unanswered("the tool's host is away")
+            return await tools.run(call)
+
+    def script(messages: Messages) -> list[Any]:
+        if messages[-1].role != "tool":
+            return ["Paying.", ToolCall("add", "{}", "first"), ToolCall("add", "{}", "second")]
+        return ["half ", 0.001, faults.pop()] if faults else ["Paid."]
+
+    models, ledger = Scripted.of(one=script, two=saying("fine")), Ledger()
+    seen = finished(everything(ResponseStreams(lite, models, ledger), turn))
+    assert ledger.entries == ["first", "second", "second"]
+    assert seen[-1] == {"ready": True}
+    question = next_step(lite, turn.rater_id)
+    assert isinstance(question, Assignment)
+    whole = [message for step in question.steps[turn.order.index(0)] for message in step]
+    assert [message.content for message in whole if isinstance(message, Message)] == ["Paying.", "3", "3", "Paid."]
+    shown: list[str] = []  # in the card of a page that was there from the beginning
+    for event in seen:
+        if event.get("side") == turn.order.index(0):
+            shown = [] if "whole" in event else shown
+            shown += [event["message"]] if "message" in event else []
+    assert next(e["html"] for e in seen if e.get("side") == turn.order.index(0) and "html" in e).startswith(
+        "".join(shown)
+    )
+    assert len(shown) == 3
 
 
 @pytest.mark.parametrize("tools", [None, Adder()])
@@ -349,7 +419,7 @@ def test_a_fault_of_a_tool_and_a_server_without_any_are_told_to_the_owner(lite: 
     models = Scripted.of(one=saying(ToolCall("elsewhere", "{}")), two=saying("fine"))
     seen = finished(everything(ResponseStreams(lite, models, tools), turn))
     assert "failed" in seen[-1]
-    assert len(models.models["one"].asked) == streams.ATTEMPTS
+    assert len(models.models["one"].asked) == (streams.ATTEMPTS if tools is None else 1)
     (notice,) = list_notices(lite, turn.study_id)
     assert ("--tools" if tools is None else "away") in str(notice)
 

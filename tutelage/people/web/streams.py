@@ -148,6 +148,16 @@ def _html(reply: Reply, language: str) -> str:
     return "".join(step_html(step, html, language) for step in reply.steps) or html(reply.text)
 
 
+def _calls(messages: Messages) -> list[ToolCall]:
+    """All calls of tools; the results are in their order."""
+    return [call for message in messages for call in message.calls]
+
+
+def _length(message: Message) -> int:
+    """Characters of a message, those of its calls included."""
+    return len(message.content) + sum(len(call.name) + len(call.arguments) for call in message.calls)
+
+
 def _none_left(call: ToolCall) -> Message:
     said = f"error: a response calls tools at most {MOST_CALLS} times"
     return Message("tool", said, name=call.name, call_id=call.id)
@@ -155,9 +165,16 @@ def _none_left(call: ToolCall) -> Message:
 
 def _storable(message: Message) -> Message:
     """The message with characters that databases store."""
-    calls = (ToolCall(*map(storable, (call.name, call.arguments, call.id))) for call in message.calls)
+    calls = (ToolCall(storable(call.name), _arguments(call), storable(call.id)) for call in message.calls)
     content, name, call_id = map(storable, (message.content, message.name, message.call_id))
     return replace(message, content=content, calls=tuple(calls), name=name, call_id=call_id)
+
+
+def _arguments(call: ToolCall) -> str:
+    """The arguments of a call with characters that databases store, also where JSON escapes them."""
+    text = storable(call.arguments)
+    plain = json.dumps(json.loads(text), ensure_ascii=False)
+    return text if storable(plain) == plain else storable(plain)
 
 
 class ResponseStreams:
@@ -227,7 +244,8 @@ class ResponseStreams:
             await self._give_up(stream, place, SILENT, repr(error))
 
     async def _ask(self, stream: ResponseStream, place: int) -> bool:
-        """Ask the model, retrying other errors than HTTP refusals. Returns whether the response is complete."""
+        """Ask the model, retrying other errors than HTTP refusals after the results of tools that are there, so that no
+        call is repeated. Returns whether the response is complete."""
         response, live = stream.responses[place], stream.opened.live
         for attempt in range(ATTEMPTS):
             try:
@@ -239,32 +257,35 @@ class ResponseStreams:
                 if attempt == ATTEMPTS - 1:
                     raise
             await asyncio.sleep(WAIT * 2**attempt)
-            response.text, response.messages, response.shown = "", (), ()
+            response.text = ""
             response.begun += 1
             stream.tell()
         raise AssertionError("the last attempt returns or raises")
 
     async def _respond(self, stream: ResponseStream, place: int, options: Mapping[str, object]) -> bool:
-        """Let the model respond once, and run the tools that it calls. Returns whether the response is complete."""
-        response, calls = stream.responses[place], 0
+        """Let the model go on with its response, and run the tools that it calls. Returns whether it is complete."""
+        response = stream.responses[place]
         while True:
+            results = sum(message.role == "tool" for message in response.messages)
+            for call in _calls(response.messages)[results:]:
+                results += 1
+                result = await self._run(call) if results <= MOST_CALLS else _none_left(call)
+                await self._add(stream, place, result)
+            if results > MOST_CALLS or sum(map(_length, response.messages)) > LONGEST:
+                return False
             last = await self._listen(stream, place, options)
             if not last.calls:
                 if response.text.strip():
                     return last.ended != "length"
                 raise TutelageError(f"The model {stream.opened.live.names[place]} gave an empty answer.")
+            if self._tools is None:
+                name = last.calls[0].name
+                raise TutelageError(f"It calls the tool {name!r}, and this server has none: serve it with --tools.")
             await self._add(stream, place, Message("assistant", response.text.strip(), calls=last.calls))
-            for call in last.calls:
-                calls += 1
-                result = await self._run(call) if calls <= MOST_CALLS else _none_left(call)
-                await self._add(stream, place, result)
-            if calls > MOST_CALLS or sum(len(message.content) for message in response.messages) > LONGEST:
-                return False
 
     async def _run(self, call: ToolCall) -> Message:
-        """The result of a call; few run at once. Raises TutelageError if this server has no tools, or for a fault."""
-        if self._tools is None:
-            raise TutelageError(f"It calls the tool {call.name!r}, and this server has none: serve it with --tools.")
+        """The result of a call; few run at once. Raises TutelageError for a fault."""
+        assert self._tools is not None  # else no call is part of a response
         async with self._places:
             return await self._tools.run(call)
 
