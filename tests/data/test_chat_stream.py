@@ -10,7 +10,7 @@ from offenders import for_each
 from scripted_chat import finished
 
 from tutelage.data.chat_endpoint import Endpoint
-from tutelage.data.chat_stream import ChatStream, ReplyPiece
+from tutelage.data.chat_stream import DEEPEST, MOST_CALLS, ChatStream, ReplyPiece
 from tutelage.data.records import Message, ToolCall, user
 from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.rollout.serving.protocol.bodies import ChatFields
@@ -91,8 +91,39 @@ def test_calls_come_in_parts_and_unreadable_ones_are_text() -> None:
     assert pieces == [ReplyPiece("Wait."), ReplyPiece("", "tool_calls", calls)]
     pieces, _ = ask(OK, call(name="add", arguments='{"a": 1'), event(None, "tool_calls"), DONE)
     assert pieces == [ReplyPiece('\nadd({"a": 1)', "tool_calls")]
+
+
+def test_calls_without_an_index_are_calls_of_their_own() -> None:
+    parts = [call(name="add", arguments="{}", **more) for more in ({"index": None, "id": "a"}, {"index": None})]
+    (piece,), _ = ask(OK, *parts, event(None, "tool_calls"), DONE)
+    assert piece.calls == (ToolCall("add", "{}", "a"), ToolCall("add", "{}", "call_1"))
+
+
+@pytest.mark.parametrize("depth", [DEEPEST - 1, DEEPEST, 990, 100_000])
+def test_arguments_that_are_nested_too_deep_to_be_read_again_are_text(depth: int) -> None:
+    arguments = '{"a": ' + "[" * (depth - 1) + "0" + "]" * (depth - 1) + "}"
+    (piece,), _ = ask(OK, call(name="add", arguments=arguments), event(None, "tool_calls"), DONE)
+    assert bool(piece.calls) == (depth < DEEPEST)
+    assert (piece.text == f"\nadd({arguments})") == (depth >= DEEPEST)
+
+
+@for_each(['{"a": NaN}', '{"a": 1e999}', "[1]", "{"])
+def test_arguments_that_are_no_object_of_json_are_text(arguments: str) -> None:
+    (piece,), _ = ask(OK, call(name="add", arguments=arguments), event(None, "tool_calls"), DONE)
+    assert piece == ReplyPiece(f"\nadd({arguments})", "tool_calls")
+
+
+@for_each(
+    [
+        [call(name="add", arguments="1" * 600_000)] * 2,
+        [call(name="add" * 200_000)] * 2,
+        [call(index, name="add") for index in range(MOST_CALLS + 1)],
+    ],
+    name=lambda parts: f"{len(parts)} parts",
+)
+def test_calls_without_end_are_not_collected(parts: list[bytes]) -> None:
     with pytest.raises(Unanswered, match="calls"):
-        ask(OK, *[call(name="add", arguments="1" * 600_000)] * 2)
+        ask(OK, *parts)
 
 
 def test_a_conversation_with_tools_goes_out_as_endpoints_take_it() -> None:
@@ -152,6 +183,8 @@ def test_a_key_is_sent_as_a_bearer_token() -> None:
         ([OK, b"data: {\n\n"], Unanswered, "else than replies"),
         ([OK, b"data: [1]\n\n"], Unanswered, "else than replies"),
         ([OK, b'data: {"choices": [{"delta": 1}]}\n\n'], Unanswered, "else than replies"),
+        ([OK, call(1e400)], Unanswered, "else than replies"),  # type: ignore[arg-type]
+        ([OK, b"data: " + b"[" * 100_000 + b"\n\n"], Unanswered, "else than replies"),
         ([b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"], Unanswered, "503"),
         ([b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n"], Unanswered, "429"),
         (

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     import httpx
 
 LONGEST_LINE = 1 << 20
-"""Maximum length of a line of a stream, and of the arguments of all calls of a reply, in characters."""
+"""Maximum length of a line of a stream, and of all calls of a reply, in characters."""
+MOST_CALLS = 128
+"""Maximum number of calls in a reply."""
+DEEPEST = 100
+"""Maximum depth of the values in the arguments of a call; whoever reads them later has less of the stack left."""
 _DONE = "[DONE]"
 
 
@@ -39,12 +43,17 @@ class _Call:
     name: str = ""
     arguments: str = ""
 
+    def __len__(self) -> int:
+        return len(self.id) + len(self.name) + len(self.arguments)
+
     @property
     def is_readable(self) -> bool:
         try:
-            return bool(self.name) and isinstance(json.loads(self.arguments or "{}"), dict)
+            arguments = json.loads(self.arguments or "{}")
+            json.dumps(arguments, allow_nan=False)  # Python reads NaN and 1e999, which JSON cannot write
         except (ValueError, RecursionError):
             return False
+        return bool(self.name) and isinstance(arguments, dict) and not _is_deep(arguments)
 
 
 @dataclass(frozen=True)
@@ -109,20 +118,30 @@ class ChatStream:
             delta = choices[0].get("delta") or {}
             for part in delta.get("tool_calls") or ():
                 _add_part(part, calls)
-            if sum(len(call.arguments) for call in calls.values()) > LONGEST_LINE:
-                most = counted(LONGEST_LINE, "character")
-                raise Unanswered(f"{self.endpoint.name} streams calls of more than {most}.")
+            if len(calls) > MOST_CALLS or sum(map(len, calls.values())) > LONGEST_LINE:
+                most = f"{counted(MOST_CALLS, 'call')} or {counted(LONGEST_LINE, 'character')}"
+                raise Unanswered(f"{self.endpoint.name} streams calls beyond {most}.")
             return ReplyPiece(str(delta.get("content") or ""), str(choices[0].get("finish_reason") or ""))
-        except (ValueError, AttributeError, TypeError, LookupError) as error:
+        except (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise Unanswered(f"{self.endpoint.name} streams something else than replies: {data[:200]!r}.") from error
 
 
 def _add_part(part: Mapping[str, Any], calls: dict[int, _Call]) -> None:
-    call = calls.setdefault(int(part.get("index", len(calls))), _Call())
+    index = part.get("index")
+    call = calls.setdefault(len(calls) if index is None else int(index), _Call())
     function = part.get("function") or {}
     call.id = str(part.get("id") or call.id)
     call.name += str(function.get("name") or "")
     call.arguments += str(function.get("arguments") or "")
+
+
+def _is_deep(value: object) -> bool:
+    """Whether a value contains values beyond `DEEPEST`."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inside = (one.values() if isinstance(one, dict) else one if isinstance(one, list) else () for one in level)
+        level = [each for some in inside for each in some]
+    return bool(level)
 
 
 def _with_calls(last: ReplyPiece, calls: Sequence[_Call]) -> ReplyPiece:
