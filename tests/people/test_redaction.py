@@ -140,7 +140,9 @@ def test_traces_of_conversations_are_redacted_message_by_message(lite: Store, tm
     set_live_models(lite, study.id, LiveModels("old", "new"))
     rater = add_rater(lite, study.id, "Ada Lovelace").id
     turn = say(lite, rater, None, "Write to me", "k", tools=('{"function": {"name": "send"}}',))
-    call = ToolCall("send", json.dumps({"to": [MAIL], "n": 49301234567}), "c")
+    call = ToolCall(
+        "send", json.dumps({"to": [MAIL], "n": 49301234567, "pay": {"card": 4111111111111111, MAIL: None}}), "c"
+    )
     trace = Message("assistant", "", calls=(call,)), Message("tool", f"sent to {MAIL}", call_id="c")
     keep_answer(lite, turn, 0, Reply.of((*trace, Message("assistant", f"I wrote to {MAIL}."))), sampling={})
     keep_answer(lite, turn, 1, "No.", sampling={})
@@ -148,12 +150,15 @@ def test_traces_of_conversations_are_redacted_message_by_message(lite: Store, tm
     place = 0 if question.steps[0] else 1  # type: ignore[union-attr]
     submit(lite, question.id, Answer(("left", "right")[place], 1))  # type: ignore[union-attr]
     found = find_places(lite, study.id, list_votes(lite, study.id), list_questions(lite, study.id))
-    assert found.counts == {"email": 3}
+    assert found.counts == {"email": 4, "card": 1}
     export_study(lite, study.id, tmp_path / "out", redact=True)
     for name in ("preferences.jsonl", "demonstrations.jsonl"):
         text = (tmp_path / "out" / name).read_text(encoding="utf-8")
         assert MAIL not in text
+        assert "4111111111111111" not in text
         assert "[email]" in text
     first, _ = (json.loads(line) for line in text.splitlines())
     (sent,) = first["messages"][-1]["tool_calls"] if "messages" in first else first["completion"][-1]["tool_calls"]
-    assert json.loads(json.dumps(sent["function"]["arguments"])) == {"to": ["[email]"], "n": 49301234567}
+    assert sent["function"]["arguments"] == {
+        "to": ["[email]"], "n": 49301234567, "pay": {"card": "[card]", "[email]": None},
+    }  # fmt: skip

@@ -182,13 +182,25 @@ def _step(step: Step, find: _Find) -> Step:
 
 
 def _message(message: Message, find: _Find) -> Message:
-    """A message with its content, and the texts in the arguments of its calls, redacted."""
+    """A message with its content and the arguments of its calls redacted."""
     clean = partial(_clean, find=find)
     calls = []
     for call in message.calls:
-        arguments = map_texts({"": json.loads(call.arguments)}, clean)[""]
+        arguments = _value(json.loads(call.arguments), clean)
         calls.append(replace(call, arguments=json.dumps(arguments, ensure_ascii=False)))
     return replace(message, content=clean(message.content), thinking=clean(message.thinking), calls=tuple(calls))
+
+
+def _value(value: object, clean: Callable[[str], str]) -> object:
+    """A JSON value with its texts and names redacted; a number that is personal data becomes a text."""
+    if isinstance(value, dict):
+        return {clean(name): _value(each, clean) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_value(each, clean) for each in value]
+    if value is None or isinstance(value, bool):
+        return value
+    text = clean(str(value))
+    return text if isinstance(value, str) or text != str(value) else value
 
 
 def _clean(text: str, find: _Find) -> str:
