@@ -424,6 +424,23 @@ def test_a_forgotten_rater_takes_the_conversations_along_where_the_votes_go(
     assert len(label_study(store, study.id, Selection()).rows) == (1 if votes == "erase" else 2)
 
 
+def test_nothing_is_stored_of_answers_to_a_rater_who_was_forgotten_meanwhile(lite: Store) -> None:
+    study = talks(lite)
+    ask_consent(lite, study.id, Consent("I agree.", votes="erase"))
+    rater = rater_of(lite, study)
+    consent(lite, rater)
+    turn = say(lite, rater, None, "I live in Ulm", "key")
+    keep_answer(lite, turn, 0, "Ulm is on the Danube.", sampling={})
+    forget(lite, rater)
+    with pytest.raises(TutelageError, match="forgotten"):
+        keep_answer(lite, turn, 1, "You live in Ulm.", sampling={})
+    reopened = open_turn(lite, turn.id, rater)
+    assert ([message.content for message in reopened.turn.messages], reopened.replies) == (
+        [ERASED],
+        (Reply(ERASED), None),
+    )
+
+
 SCHEMA = json.dumps({"type": "function", "function": {"name": "add", "description": "Adds."}})
 CALLED = Message("assistant", "Let me see.", calls=(ToolCall("add", '{"a": 1, "b": 2}', "c1"),))
 RESULT = Message("tool", "3", name="add", call_id="c1")

@@ -201,7 +201,7 @@ def keep_answer(
     is not overwritten.
 
     Raises:
-        TutelageError: the text contains characters that cannot be stored.
+        TutelageError: the text contains characters that cannot be stored, or the rater was forgotten.
         Unavailable: the database cannot be written at the moment; nothing was saved.
     """
     reply = Reply(reply) if isinstance(reply, str) else reply
@@ -209,6 +209,8 @@ def keep_answer(
         refuse_unstorable(text, Sentence("The answer"))
     with store.write() as connection:
         rater = lock_rater(connection, turn.rater_id)
+        if rater.forgotten is not None:
+            raise TutelageError("Its rater was forgotten meanwhile, so nothing is stored.")
         live = load_live_models(connection, turn.live_id)
         options = ", ".join(f"{name} {value}" for name, value in sampling.items())
         turn = turns.write_answer(
