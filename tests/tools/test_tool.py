@@ -173,7 +173,7 @@ def test_an_exception_is_a_message_and_its_first_is_logged(caplog):
     assert "test_tool.py" in caplog.text
 
 
-@for_each([StopIteration(3), SystemExit(2), RecursionError("deep"), MemoryError()])
+@for_each([StopIteration(3), SystemExit(2), RecursionError("deep"), MemoryError(), asyncio.CancelledError()])
 def test_exceptions_with_a_meaning_for_python_are_messages_too(error):
     assert content(tool_raising(error)).startswith(f"error: {type(error).__name__}")
 

@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 KEEPER: tuple[str, ...] = (sys.executable, "-I", "-S", isolation.__file__)
 """Command of the process that limits the program."""
 GRACE = 5.0
-"""Seconds after the limit of time in which the keeper must have result everything."""
+"""Seconds after the limit of time in which the keeper must have reported everything."""
 _places = threading.BoundedSemaphore(os.cpu_count() or 1)
 """As many programs run at once as there are CPUs; the others wait, and their time begins afterwards."""
 
 
 @dataclass(frozen=True)
 class ProgramLimits:
-    """ProgramLimits of a program.
+    """Limits of a program.
 
     `computing` is the CPU time of each process in seconds, independent of other programs on the machine; `seconds` the
     time of a clock for everything. `memory` is the address space of each process in bytes, `disk` the size of all files

@@ -228,15 +228,15 @@ def _bound(function: Callable[..., object], owner: object) -> Callable[..., obje
 
 
 async def _within(tool: Tool, arguments: Mapping[str, Any]) -> Outcome:
-    """Outcome of a call; a TimeoutError after the tool's time-out. An async function that ignores its cancellation is
-    not waited for."""
+    """Outcome of a call; a TimeoutError after the tool's time-out, a CancelledError if the function cancelled itself.
+    An async function that ignores its cancellation is not waited for."""
     task = asyncio.ensure_future(_outcome(tool, arguments))
     try:
         done, _ = await asyncio.wait({task}, timeout=None if math.isinf(tool.timeout) else tool.timeout)
     finally:
         task.cancel()
     if done:
-        return task.result()
+        return (None, asyncio.CancelledError()) if task.cancelled() else task.result()
     return None, TimeoutError(f"{tool.name} has no result after {tool.timeout:g} seconds, its time-out")
 
 
