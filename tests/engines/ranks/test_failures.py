@@ -103,17 +103,21 @@ def test_a_rank_that_is_killed_ends_the_others_and_the_run_goes_on(given, tmp_pa
 
 
 def test_the_launcher_reports_a_rank_that_a_signal_ended_unless_another_rank_has(monkeypatch):
-    def launcher(reporting):
+    def launcher(reporting, number=signal.SIGKILL):
         def start(*words):
             if reporting:
                 processes.note_report()
-            raise ChildFailedError("ranks", {1: ProcessFailure(1, 10**9, -signal.SIGKILL, "")})
+            raise ChildFailedError("ranks", {1: ProcessFailure(1, 10**9, -number, "")})
 
         return lambda *settings: start
 
     monkeypatch.setattr(api, "elastic_launch", launcher(False))
-    with pytest.raises(TutelageError, match=r"rank 1 of 2.* 9 .*--resume"):
+    with pytest.raises(TutelageError, match=r"rank 1 of 2.* 9 .*memory.*--resume"):
         processes.launch(2, [])
+    monkeypatch.setattr(api, "elastic_launch", launcher(False, signal.SIGSEGV))
+    with pytest.raises(TutelageError, match=r"rank 1 of 2.* 11 ") as crash:
+        processes.launch(2, [])
+    assert "memory" not in str(crash.value)
     monkeypatch.setattr(api, "elastic_launch", launcher(True))
     assert processes.launch(2, []) == 128 + signal.SIGKILL
     assert processes.REPORTS not in os.environ

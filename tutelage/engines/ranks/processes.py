@@ -152,9 +152,10 @@ def launch(processes: int, words: Sequence[str]) -> int:
                 if os.path.getsize(reports.name):
                     return 128 - failure.exitcode  # as a shell does
                 cause = signal.strsignal(-failure.exitcode)
+                reason = ", as the system does when memory runs out" if -failure.exitcode == signal.SIGKILL else ""
                 raise TutelageError(
-                    f"rank {rank} of {processes}: signal {-failure.exitcode} ({cause}) ended it, which the system does "
-                    "when memory runs out. The latest checkpoint is complete: continue with --resume."
+                    f"rank {rank} of {processes}: signal {-failure.exitcode} ({cause}) ended it{reason}. The latest "
+                    "checkpoint, if there is one, is complete: continue a training with --resume."
                 ) from None
             finally:
                 del os.environ[REPORTS]
