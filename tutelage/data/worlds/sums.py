@@ -45,14 +45,14 @@ def sums(split: Split, count: int, seed: int = 0) -> list[Sum]:
     rng = Random(f"tutelage/{seed}/sums/{split}")
     held_out = split == "held_out"
     factors = [a for a in range(12, 99) if (a % 4 == 0) == held_out]
-    made: dict[tuple[int, int], Sum] = {}
-    while len(made) < count:
+    problems: dict[tuple[int, int], Sum] = {}
+    while len(problems) < count:
         a, b, c = rng.choice(factors), rng.randrange(12, 99), rng.randrange(101, 144)
-        question, expression = FORMS[len(made) % len(FORMS)]
+        question, expression = FORMS[len(problems) % len(FORMS)]
         answer = a * b + (c if "+" in expression else -c if "-" in expression else 0)
         numbers = {"a": a, "b": b, "c": c}
-        made.setdefault((a, b), Sum(question.format(**numbers), expression.format(**numbers), answer))
-    return list(made.values())
+        problems.setdefault((a, b), Sum(question.format(**numbers), expression.format(**numbers), answer))
+    return list(problems.values())
 
 
 def prompts_of(some: list[Sum], split: Split) -> list[Prompt]:

@@ -99,10 +99,10 @@ class RealToolRound:
         """Write demonstrations and questions, and the model with a template that shows tools."""
         place, scale = self.place, self.scale
         train = sums("train", scale.demonstrations + scale.train_prompts, place.seed)
-        shown, asked = train[: scale.demonstrations], train[scale.demonstrations :]
-        rows = ({"messages": list(map(message_row, one.demonstration)), "tools": [OFFERED]} for one in shown)
+        examples, questions = train[: scale.demonstrations], train[scale.demonstrations :]
+        rows = ({"messages": list(map(message_row, one.demonstration)), "tools": [OFFERED]} for one in examples)
         write_jsonl(place.data("demonstrations.jsonl"), rows)
-        write_jsonl(place.data("prompts_train.jsonl"), map(to_row, prompts_of(asked, "train")))
+        write_jsonl(place.data("prompts_train.jsonl"), map(to_row, prompts_of(questions, "train")))
         held_out = sums("held_out", scale.test_prompts, place.seed)
         write_jsonl(place.data("prompts_held_out.jsonl"), map(to_row, prompts_of(held_out, "held_out")))
         start = load_backbone(config.Model(scale.model, device="cpu", engine="plain"))
