@@ -8,7 +8,7 @@ from tutelage.base.nouns import counted
 from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.generators import training_generator
 from tutelage.commands.rejection.settings import RejectionSettings
-from tutelage.commands.runs import evaluated, remark
+from tutelage.commands.runs import evaluation_rows, remark
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
 from tutelage.models.policy import Policy
@@ -98,7 +98,7 @@ def score_look(settings: Settings, source: AnswerSource, reward: Reward) -> Call
     """Return a function that samples one completion per held-out prompt, and returns score, the mean score by all
     criteria, and ended, the share of completions that ended by themselves."""
     reward = without_dropout(reward)
-    prompts = evaluated(source.held_out, settings.evaluate_rows)
+    prompts = evaluation_rows(source.held_out, settings.evaluate_rows)
 
     def look() -> Mapping[str, float]:
         answers = complete(source.generator, prompts, 1, settings.sampling, reward, seed=settings.seed)

@@ -196,7 +196,7 @@ def remark_batch(batch_size: int, rows: int, what: str = "rows") -> None:
         remark(f"--batch-size is {batch_size}, but there are only {rows} {what}: every step takes all of them.")
 
 
-def evaluated(held_out: Sequence[T], most: int) -> Sequence[T]:
+def evaluation_rows(held_out: Sequence[T], most: int) -> Sequence[T]:
     """The held-out rows that evaluations during training read: all, or `most` evenly spaced ones, of which a remark
     tells. 0 is no limit."""
     count = len(held_out)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from tutelage.base.errors import TutelageError
 from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.layout import lay_out_beside
-from tutelage.commands.runs import check_weights, evaluated, remark, remark_batch
+from tutelage.commands.runs import check_weights, evaluation_rows, remark, remark_batch
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference, Prompt, UnpairedAnswer
@@ -57,9 +57,9 @@ def pairs_job(
     remark(cuts.describe(max_length))
     held_out = encode_preferences(aside, policy.tokenizer, max_length)[0] if aside else []
     reference, drift = reference_of(settings, policy), DRIFT in getattr(loss, "needs", ())
-    read = evaluated(held_out, settings.evaluate_rows)
+    evaluation = evaluation_rows(held_out, settings.evaluate_rows)
     train_pairs, held_out_pairs = (
-        refer(reference, part, budget, drift=drift, max_length=max_length) for part in (train, read)
+        refer(reference, part, budget, drift=drift, max_length=max_length) for part in (train, evaluation)
     )
     remark_batch(settings.batch_size, len(train_pairs), "pairs")
     order = Order(train_pairs, settings.batch_size, settings.seed)
@@ -85,9 +85,9 @@ def single_answers_job(
     good = sum(labels_of(train))
     remark(_balance(good, len(train) - good, loss))
     reference = reference_of(settings, policy)
-    read = evaluated(held_out, settings.evaluate_rows)
+    evaluation = evaluation_rows(held_out, settings.evaluate_rows)
     train_answers, held_out_answers = (
-        label(reference, answers, budget, max_length=max_length) for answers in (train, read)
+        label(reference, answers, budget, max_length=max_length) for answers in (train, evaluation)
     )
     remark_batch(settings.batch_size, len(train_answers), "answers")
     order = Order(train_answers, settings.batch_size, settings.seed)

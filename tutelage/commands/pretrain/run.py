@@ -11,7 +11,15 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.layout import lay_out
 from tutelage.commands.pretrain.settings import PretrainSettings
 from tutelage.commands.results import PretrainResult
-from tutelage.commands.runs import announce, conclusion, evaluated, open_training, remark, remark_batch, token_budget
+from tutelage.commands.runs import (
+    announce,
+    conclusion,
+    evaluation_rows,
+    open_training,
+    remark,
+    remark_batch,
+    token_budget,
+)
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_texts
 from tutelage.engines.ranks.ranks import Ranks
@@ -64,7 +72,7 @@ def _training(settings: PretrainSettings, texts: Sequence[str], run: Run) -> Tra
     job = language_job(
         policy,
         train,
-        evaluated(held_out, settings.evaluate_rows),
+        evaluation_rows(held_out, settings.evaluate_rows),
         settings,
         settings,
         label="pretrain",

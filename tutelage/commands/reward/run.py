@@ -16,7 +16,7 @@ from tutelage.commands.reward.steps import StepData, read_steps, step_training
 from tutelage.commands.runs import (
     announce,
     check_weights,
-    evaluated,
+    evaluation_rows,
     finish_run,
     open_training,
     remark,
@@ -113,7 +113,7 @@ def _pair_training(
     job = reward_job(
         model,
         train,
-        evaluated(held_out, settings.evaluate_rows),
+        evaluation_rows(held_out, settings.evaluate_rows),
         settings,
         settings,
         epochs=settings.epochs,

@@ -7,7 +7,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.results import RewardResult
 from tutelage.commands.reward.settings import NEWLINE, RewardSettings
-from tutelage.commands.runs import announce, evaluated, finish_run, remark, remark_batch, token_budget
+from tutelage.commands.runs import announce, evaluation_rows, finish_run, remark, remark_batch, token_budget
 from tutelage.commands.study import study_address
 from tutelage.data.formats import load_steps
 from tutelage.data.pairing import split_by_prompt
@@ -74,9 +74,9 @@ def step_training(
         held_out = encode_rated(data.held_out, data.separator, model.tokenizer, max_length)[0]
     budget = token_budget(settings, run, model)
     remark_batch(settings.batch_size, len(train), "completions")
-    read = evaluated(held_out, settings.evaluate_rows)
+    evaluation = evaluation_rows(held_out, settings.evaluate_rows)
     job = step_job(
-        model, train, read, settings, settings, epochs=settings.epochs, patience=settings.patience, budget=budget
+        model, train, evaluation, settings, settings, epochs=settings.epochs, patience=settings.patience, budget=budget
     )
     loop = job_loop(run, model, job, settings, settings.optimiser, budget=budget, look_every=settings.evaluate_every)
 

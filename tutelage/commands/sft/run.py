@@ -17,7 +17,7 @@ from tutelage.commands.runs import (
     announce,
     check_weights,
     conclusion,
-    evaluated,
+    evaluation_rows,
     open_training,
     remark,
     remark_batch,
@@ -133,7 +133,7 @@ def _training(
     job = language_job(
         policy,
         data.train,
-        evaluated(data.held_out, settings.evaluate_rows),
+        evaluation_rows(data.held_out, settings.evaluate_rows),
         settings,
         settings,
         label="sft",
