@@ -81,7 +81,8 @@ def _as_tensor(scores: object, completions: Sequence[Completion], name: str) -> 
         return torch.from_numpy(scores.astype(np.float64)).float()
     if isinstance(scores, str | bytes | Mapping | Tensor) or not isinstance(scores, Iterable):
         raise TutelageError(
-            f"The {name} returned a value of type {type(scores).__name__}; it must return one number for each answer."
+            f"The {name} returned a value of type {type(scores).__name__}; "
+            "it must return a list with one number for each answer."
         )
     values = list(scores)
     numbers = [_number(value) for value in values]
