@@ -171,6 +171,7 @@ NO_TABLES: list[tuple[str, bytes, str]] = [
         ("a.json", content, "%(name)s holds %(type)s, not a list of rows.")
         for content in (b"null", b"true", b"12", b'"x"')
     ),
+    ("a.json", b'[{"a": 1, "a": 2}]', "%(name)s gives the key %(key)s of an object twice."),
     ("a.json", b"{}", "%(name)s holds an empty object, not a list of rows."),
     (
         "a.json",
