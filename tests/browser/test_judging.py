@@ -700,7 +700,7 @@ def test_a_very_long_response_is_judged_once_it_was_opened(site: Site, visit: Vi
     assert [vote.verdict for vote in list_votes(site.store, study.id)][1] == "skip"
 
 
-@pytest.mark.parametrize(("width", "height"), [(390, 780), (1280, 860), (640, 430)])
+@pytest.mark.parametrize(("width", "height"), long_except([(390, 780)], [(390, 780), (1280, 860), (640, 430)]))
 def test_the_verdict_is_at_the_bottom_of_the_screen_whatever_the_length(
     site: Site, visit: Visit, width: int, height: int
 ) -> None:

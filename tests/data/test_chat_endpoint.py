@@ -171,7 +171,7 @@ def test_pauses_double_and_a_longer_one_is_granted_up_to_a_minute(monkeypatch):
 
 def test_an_answer_that_breaks_off_is_asked_for_again():
     with serving(lambda body, number: choices("So.")) as served:
-        served.headers = {"Content-Length": "1000"}  # and then the connection is closed
+        served.headers = {"Content-Length": "1000", "Connection": "close"}
         with pytest.raises(TutelageError, match="2 attempts"):
             endpoint(served.url, retries=1).ask(QUESTION)
     assert len(served.asked) == 2
@@ -180,7 +180,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again():
 def test_requests_share_a_connection_and_do_not_wait_for_each_others_packets():
     """Headers and body leave in two packets. Without TCP_NODELAY the second waits until the first is acknowledged, 40
     ms and more on an open connection."""
-    with serving(lambda body, number: choices("So."), keep_alive=True) as served:
+    with serving(lambda body, number: choices("So.")) as served:
         model, seconds = endpoint(served.url), []
         for _ in range(15):
             began = time.monotonic()

@@ -104,6 +104,7 @@ def test_raters_at_once_give_exact_overlap_and_lose_and_double_nothing(
     store.close()
 
 
+@pytest.mark.long
 def test_two_servers_on_one_file_give_exact_overlap(folder: Path) -> None:
     path = str(folder / "study.sqlite")
     store = begin(path, 24)

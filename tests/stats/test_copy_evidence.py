@@ -120,6 +120,7 @@ def test_a_copier_is_found(kind):
     assert links[0].share == pytest.approx(0.8, abs=0.12)
 
 
+@pytest.mark.long
 def test_two_pairs_of_copiers_are_found():
     choice = honest_raters("differing", 3, seed=2, raters=7)
     choice[6], choice[1] = choice[5], choice[0]

@@ -128,7 +128,7 @@ def test_tokens_of_another_version_are_refused(tiny_model):
         next(steps)
 
 
-@pytest.mark.parametrize("how", ["disk", "lora"])
+@pytest.mark.parametrize("how", long_except(["lora"], ["disk", "lora"]))
 def test_steps_on_rollouts_ahead_learn_from_tokens_of_admitted_weights(serve, tiny_model, tmp_path, how):
     made = world(tiny_model, rank=2, name="grpo")
     made.learner.total = 4

@@ -32,7 +32,10 @@ print((faults() - before) * resource.getpagesize() / (8 * 4 * 4 * (10 << 20)))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked to keep it")
-@pytest.mark.parametrize(("keep", "low", "high"), [("assert keep_freed_memory()", 0.0, 0.3), ("", 0.9, 1.1)])
+@pytest.mark.parametrize(
+    ("keep", "low", "high"),
+    [("assert keep_freed_memory()", 0.0, 0.3), pytest.param("", 0.9, 1.1, marks=pytest.mark.long)],
+)
 def test_pages_of_tensors_that_are_freed_together_are_reused(keep, low, high):
     """The share of the pages of each step that cause page faults."""
     found = subprocess.run([sys.executable, "-c", FAULTS.format(keep=keep)], capture_output=True, text=True, check=True)
@@ -61,7 +64,7 @@ print(both, one, none, held() - before)
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="what is held is read from /proc")
-@pytest.mark.parametrize("keep", ["keep_freed_memory()", ""])
+@pytest.mark.parametrize("keep", ["keep_freed_memory()", pytest.param("", marks=pytest.mark.long)])
 def test_an_arena_is_freed_with_its_last_tensor(keep):
     """In MiB, each part of 32: huge pages may reach beyond them. To the system, unless freed memory is kept."""
     found = subprocess.run([sys.executable, "-c", HELD.format(keep=keep)], capture_output=True, text=True, check=True)
@@ -132,7 +135,8 @@ print((libc.mallinfo2().used - before) / 200)
 @pytest.mark.skipif(not memory._free_heap(), reason="glibc from 2.33 on tells the memory in use")
 @pytest.mark.skipif(not multiplies_bf16(), reason="oneDNN compiles no products of bf16 here")
 @pytest.mark.parametrize(
-    ("limit", "low", "high"), [("memory.limit_primitive_caches()", -1e4, 5e4), ("", 1e5, float("inf"))]
+    ("limit", "low", "high"),
+    [("memory.limit_primitive_caches()", -1e4, 5e4), pytest.param("", 1e5, float("inf"), marks=pytest.mark.long)],
 )
 def test_products_of_many_shapes_are_not_kept(limit, low, high):
     """The bytes that are kept of a product of another number of rows."""

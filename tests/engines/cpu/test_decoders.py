@@ -72,7 +72,7 @@ def assert_same(one, other):
     torch.testing.assert_close(one.logp, other.logp, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", SHARED)
+@pytest.mark.parametrize("family", long_except(["llama", "gemma3"], SHARED))
 def test_all_decoders_sample_the_same_tokens(made, family, monkeypatch):
     policy = made(family)
     expected = policy.generate(PROMPTS, 4, settings(), seed=1)

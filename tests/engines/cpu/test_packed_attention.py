@@ -6,6 +6,7 @@ import pytest
 import torch
 from compilers import compiled_with, narrower_registers, needs_compiler, other_processors
 from offenders import for_each
+from tiers import every_value
 
 from tutelage.core.rows import COMMON, EncodedRow, collate
 from tutelage.engines import packing
@@ -107,8 +108,8 @@ def check_definition(shape, heads, plain, sharpness, width):
         torch.testing.assert_close(one[0].transpose(0, 1).double(), other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("width", [8, 16, 112])  # the kernels of torch, and those that are compiled
+# the kernels of torch, and those that are compiled
+@pytest.mark.parametrize(("plain", "width"), every_value([False, True], [8, 16, 112]))
 def test_outputs_and_gradients_are_those_of_the_definition(width, plain):
     @for_each(product(SHAPES, HEADS, [None, 1.1]))
     def hold(shape, heads, sharpness):

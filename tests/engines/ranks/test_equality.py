@@ -260,6 +260,7 @@ def test_a_run_in_shards_goes_on_in_another_number_of_ranks(tiny_model, worlds, 
     assert whole.read_bytes() == again.read_bytes()
 
 
+@pytest.mark.long
 def test_rollouts_of_a_server(tiny_model, worlds, data, tmp_path):
     """Rank 0 asks the server, and hands it the weights of all ranks."""
     given = settings_of("improve", tiny_model("llama"), data)
@@ -284,6 +285,7 @@ def test_a_loss_that_is_no_number_on_one_rank_ends_all(tiny_model, worlds, data,
     assert [each.name for each in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-1"]
 
 
+@pytest.mark.long
 def test_hybrid_shards(tiny_model, worlds, data, tmp_path):
     """On two machines of two ranks: shards within a machine, and a copy on each."""
     given = settings_of("sft", tiny_model("llama"), data) | {"tokens_at_once": 40, "rouge": 0}

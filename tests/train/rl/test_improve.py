@@ -441,6 +441,7 @@ def test_the_mixed_gradient_is_the_coefficient_times_that_of_the_text(tiny_model
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.long
 def test_mixing_in_text_keeps_its_likelihood_up(tiny_model):
     """The reward lowers the likelihood of the text; with the text loss in the objective it stays high."""
     text = some_rows(8, seed=4)
