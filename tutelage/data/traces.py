@@ -6,7 +6,7 @@ split at its blank lines.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -28,6 +28,11 @@ def split_trace(messages: Messages) -> tuple[Messages, tuple[Messages, ...]]:
     starts = [place for place, message in enumerate(messages) if message.role == "assistant"]
     bounds = [*starts, len(messages)]
     return messages[: bounds[0]], tuple(messages[start:end] for start, end in pairwise(bounds))
+
+
+def trace_messages(steps: Iterable[Step]) -> Messages:
+    """The messages of the steps of a trace; steps that are texts have none."""
+    return tuple(message for step in steps if not isinstance(step, str) for message in step)
 
 
 def split_text(text: str) -> tuple[str, ...]:

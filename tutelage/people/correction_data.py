@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tutelage.data.records import Demonstration, Message, Messages, Preference, spoken
+from tutelage.data.traces import trace_messages
 from tutelage.people.answers import Correction
 from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.store.item_catalogue import Question
@@ -58,8 +59,8 @@ class CorrectedAnswer:
         response, step = self.correction.response, self.correction.step
         if response is None or step is None:
             return (), None
-        steps = [each for each in self.question.completions[response].steps if not isinstance(each, str)]
-        return tuple(message for each in steps[:step] for message in each), steps[step][0]
+        steps = self.question.completions[response].steps
+        return trace_messages(steps[:step]), trace_messages(steps[step:])[0]
 
     @property
     def originals(self) -> tuple[int, ...]:

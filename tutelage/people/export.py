@@ -36,6 +36,7 @@ from typing import Any, cast
 from tutelage.base.errors import TutelageError
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import CompletionRecord, RatedSteps, UnpairedAnswer, message_row
+from tutelage.data.traces import trace_messages
 from tutelage.people.correction_data import CorrectedAnswer
 from tutelage.people.images import FOLDER, turn_with_parts, with_parts
 from tutelage.people.kinds import find_kind
@@ -46,7 +47,7 @@ from tutelage.people.store.consents import Agreement, Agreements, list_agreement
 from tutelage.people.store.engine import Store
 from tutelage.people.store.events import record_export
 from tutelage.people.store.images import list_images
-from tutelage.people.store.item_catalogue import Question, list_questions, trace_of
+from tutelage.people.store.item_catalogue import Question, list_questions
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import Rater, list_raters
 from tutelage.people.store.studies import Study, list_studies, list_versions, study_of
@@ -225,7 +226,7 @@ def preference_row(row: Row, study: str) -> dict[str, object]:
 
 def _traces(**sides: CompletionRecord) -> dict[str, object]:
     """The responses of a row that are traces, by column, as lists of messages."""
-    traces = {side: trace_of(completion) for side, completion in sides.items()}
+    traces = {side: trace_messages(completion.steps) for side, completion in sides.items()}
     return {side: list(map(message_row, with_parts(messages))) for side, messages in traces.items() if messages}
 
 

@@ -24,7 +24,7 @@ from tutelage.base.nouns import counted
 from tutelage.data.images import has_images
 from tutelage.data.records import Message, message_row, tools_of
 from tutelage.data.step_formats import FIRST, MARK
-from tutelage.people.store.item_catalogue import trace_of
+from tutelage.data.traces import trace_messages
 from tutelage.people.store.studies import Study
 from tutelage.people.training_data import LabelledStudy, Row, StepRow
 
@@ -55,7 +55,7 @@ def openai_rows(rows: Sequence[Row], study: str) -> Iterator[ToolRow]:
 
 def _output(row: Row, place: int) -> list[dict[str, object]]:
     completion = row.question.completions[place]
-    messages = trace_of(completion) or (Message("assistant", completion.text),)
+    messages = trace_messages(completion.steps) or (Message("assistant", completion.text),)
     return [message_row(message) for message in messages]
 
 

@@ -12,12 +12,13 @@ from typing import Generic, TypeAlias, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows, UnpairedAnswer, spoken
+from tutelage.data.traces import trace_messages
 from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, known_answers, pair_name, pair_votes
 from tutelage.people.correction_data import CorrectedAnswer, corrected_answers, correction_fates
 from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.selection import Selection, fate, refuse_mixed_versions
 from tutelage.people.store.engine import Store
-from tutelage.people.store.item_catalogue import Question, list_questions, trace_of
+from tutelage.people.store.item_catalogue import Question, list_questions
 from tutelage.people.store.studies import study_of
 from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Snapshot, Vote, freeze, list_votes
@@ -283,12 +284,12 @@ def training_demonstrations(labelled: LabelledStudy, rows: Sequence[StudyRows]) 
 
 def chosen_turns(row: Row, weight: float = 1.0) -> Iterator[Demonstration]:
     """The chosen response as demonstrations: each message that the assistant wrote in it, after those before it."""
-    asked, trace = row.question.messages, trace_of(row.question.completions[row.chosen])
+    prompt, trace = row.question.messages, trace_messages(row.question.completions[row.chosen].steps)
     if not trace:
         yield Demonstration(row.preference.messages, row.preference.chosen, weight)
     for place, message in enumerate(trace):
         if message.role == "assistant":
-            before = with_parts((*asked, *trace[:place]))
+            before = with_parts((*prompt, *trace[:place]))
             yield Demonstration(before, turn_with_parts(spoken(message)), weight)
 
 
@@ -307,7 +308,7 @@ def _refuse_trace(question: Question, places: Iterable[int]) -> None:
 
 def _has_trace(question: Question, places: Iterable[int] | None = None) -> bool:
     some = range(len(question.completions)) if places is None else places
-    return any(len(trace_of(question.completions[place])) > 1 for place in some)
+    return any(len(trace_messages(question.completions[place].steps)) > 1 for place in some)
 
 
 def source_of(row: Row) -> StudyRows:

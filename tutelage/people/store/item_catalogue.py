@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from tutelage.data.records import AssistantTurn, CompletionRecord, Messages, Prompt, spoken
 from tutelage.data.rubrics import rubric_rows
+from tutelage.data.traces import trace_messages
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text, rubric_from_text, steps_from_text
 from tutelage.people.store.engine import Connection, Store, value_of
@@ -57,13 +58,8 @@ class Question:
 
 def turn_of(completion: CompletionRecord) -> AssistantTurn:
     """What the assistant wrote: its text, or the message of a trace of one."""
-    messages = trace_of(completion)
+    messages = trace_messages(completion.steps)
     return spoken(messages[0]) if len(messages) == 1 else completion.text
-
-
-def trace_of(completion: CompletionRecord) -> Messages:
-    """The messages of a trace; empty for a text."""
-    return tuple(message for step in completion.steps if not isinstance(step, str) for message in step)
 
 
 def list_questions(store: Store, study_id: int, *, keys: Sequence[str] | None = None) -> tuple[Question, ...]:

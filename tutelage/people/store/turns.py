@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.data.records import Message, Messages, Step
-from tutelage.data.traces import split_trace, trace_text
+from tutelage.data.traces import split_trace, trace_messages, trace_text
 from tutelage.people.answers import correction_from
 from tutelage.people.store import schema
 from tutelage.people.store.additions import (
@@ -59,7 +59,7 @@ class Reply:
 
     def before(self, step: int) -> Messages:
         """The messages of the steps before one, counted from 0."""
-        return tuple(message for each in self.steps[:step] if not isinstance(each, str) for message in each)
+        return trace_messages(self.steps[:step])
 
 
 @dataclass(frozen=True)
