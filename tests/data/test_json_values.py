@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.data.json_values import json_value, repeated_key
+from tutelage.data.json_values import parse_json, repeated_key
 
 KEYS = st.sampled_from(["a", "b", 'c": ', "d\\", ""])
 TREES = st.recursive(
@@ -35,5 +35,5 @@ def repeats(tree):
 @given(TREES, st.sampled_from(["", " ", "\n\t"]))
 def test_a_key_is_found_twice_exactly_where_it_is(tree, gap):
     text = written(tree, gap).encode()
-    found = repeated_key(text, json_value(text))
-    assert found in repeats(tree) if repeats(tree) else found is None
+    key = repeated_key(text, parse_json(text))
+    assert key in repeats(tree) if repeats(tree) else key is None

@@ -11,7 +11,7 @@ _DECODER = msgspec.json.Decoder()
 _SPACED = re.compile(rb'"[ \t\r\n]+:')
 
 
-def json_value(text: bytes) -> object:
+def parse_json(text: bytes) -> object:
     """The value of a JSON text in UTF-8. Where msgspec refuses a text, the standard library decides: it also takes NaN,
     1e999 and half a surrogate pair. What msgspec reads is equal, in a third of the time."""
     try:
@@ -32,7 +32,8 @@ def repeated_key(text: bytes, value: object) -> str | None:
     A text with as many ends of keys (a quotation mark before a colon) as its value has keys needs no second look."""
     if text.count(b'":') == _keys(value) and not _SPACED.search(text):
         return None
-    return _found(json.loads(text.decode(), object_pairs_hook=_pairs))
+    again = json.loads(text.decode(), object_pairs_hook=_pairs)
+    return next((one.key for one in _containers(again) if isinstance(one, _Repeated)), None)
 
 
 def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -42,10 +43,6 @@ def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
     repeated = _Repeated(plain)
     repeated.key = Counter(key for key, _ in pairs).most_common(1)[0][0]
     return repeated
-
-
-def _found(value: object) -> str | None:
-    return next((one.key for one in _containers(value) if isinstance(one, _Repeated)), None)
 
 
 def _keys(value: object) -> int:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, cast, overload
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence, counted
-from tutelage.data.json_values import json_value, repeated_key
+from tutelage.data.json_values import parse_json, repeated_key
 
 Values: TypeAlias = Mapping[str, object]
 KEYS_NAMED = 20
@@ -175,7 +175,7 @@ class LinesOfJson(Sequence[TableRow]):
             return tuple(self[number] for number in range(*place.indices(len(self))))
         start = self._starts[place]
         line = self._content[start : self._content.find(b"\n", start) + 1 or None]
-        return TableRow(RowPlace("line", self._numbers[place]), cast(Values, json_value(line)))
+        return TableRow(RowPlace("line", self._numbers[place]), cast(Values, parse_json(line)))
 
 
 def lines_of_json(name: str, content: bytes) -> tuple[LinesOfJson, tuple[BrokenRow, ...], tuple[str, ...]]:
@@ -232,7 +232,7 @@ def _json_line(name: str, number: int, line: bytes, start: int) -> TableRow | Br
     """Row of a line that begins at the byte `start` of a file; None for a blank line. Raises TutelageError if it is not
     UTF-8."""
     try:
-        value = json_value(line)
+        value = parse_json(line)
         if (key := repeated_key(line, value)) is not None:
             return BrokenRow(RowPlace("line", number), Sentence("the key %(key)s is given twice", key=key))
         return _json_row(RowPlace("line", number), value)
