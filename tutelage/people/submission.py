@@ -135,10 +135,10 @@ def _check_corrected(connection: Connection, lease: Lease, answer: Answer) -> No
         )
     if answer.choice == "skip":
         raise TutelageError("A skipped question cannot have a better response or marked words.")
-    shown = load_assignment(connection, lease.id)
-    texts = shown.texts
+    assignment = load_assignment(connection, lease.id)
+    texts = assignment.texts
     if answer.correction is not None:
-        check_correction(answer.correction, texts, shown.steps)
+        check_correction(answer.correction, texts, assignment.steps)
     check_spans(answer.spans, texts, screen.spans)
 
 

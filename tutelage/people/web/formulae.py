@@ -76,10 +76,10 @@ def to_mathml(source: str, *, block: bool) -> str:
     """A formula as MathML, or its source as code if the MathML would be incomplete. Not safe before sanitising."""
     if len(source) <= LONGEST_FORMULA and not _DEFINITION.search(source) and _braces_match(source):
         prepared = _ARG.sub(r"\\operatorname{arg}", _LABEL.sub("", _BORDERS.sub(_known_environment, source)))
-        lines = rf"\begin{{matrix}}{prepared}\end{{matrix}}"
-        for candidate in (
-            (prepared, lines) if r"\\" in prepared else (prepared,)
-        ):  # lines may also break outside of tables
+        candidates = [prepared]
+        if r"\\" in prepared:  # lines may also break outside of tables
+            candidates.append(rf"\begin{{matrix}}{prepared}\end{{matrix}}")
+        for candidate in candidates:
             try:
                 math = Converter(display="block" if block else "inline").convert_to_element(candidate)
             except Exception:  # the converter has no exception class of its own

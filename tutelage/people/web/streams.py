@@ -159,8 +159,8 @@ def _length(message: Message) -> int:
 
 
 def _none_left(call: ToolCall) -> Message:
-    said = f"error: a response calls tools at most {MOST_CALLS} times"
-    return Message("tool", said, name=call.name, call_id=call.id)
+    content = f"error: a response calls tools at most {MOST_CALLS} times"
+    return Message("tool", content, name=call.name, call_id=call.id)
 
 
 def _storable(message: Message) -> Message:
@@ -301,9 +301,9 @@ class ResponseStreams:
     async def _listen(self, stream: ResponseStream, place: int, options: Mapping[str, object]) -> ReplyPiece:
         """Append the model's text to the response as it arrives. Returns its last piece."""
         response = stream.responses[place]
-        asked = (*stream.opened.turn.messages, *response.messages)
+        messages = (*stream.opened.turn.messages, *response.messages)
         model = self._models(stream.opened.live.names[place])
-        async with aclosing(model.pieces(asked, **options)) as pieces:
+        async with aclosing(model.pieces(messages, **options)) as pieces:
             async for piece in pieces:
                 response.text += piece.text
                 stream.tell()
@@ -316,8 +316,8 @@ class ResponseStreams:
     async def _keep(self, stream: ResponseStream, place: int, finished: bool) -> None:
         response, opened = stream.responses[place], stream.opened
         keep = partial(keep_answer, self._store, sampling=opened.live.sampling, finished=finished)
-        said = Message("assistant", storable(response.text.strip()))
-        reply = Reply.of((*response.messages, *([said] if said.content or not response.messages else [])))
+        last = Message("assistant", storable(response.text.strip()))
+        reply = Reply.of((*response.messages, *([last] if last.content or not response.messages else [])))
         for attempt in range(ATTEMPTS):
             try:
                 await run_in_threadpool(keep, opened.turn, place, reply)
