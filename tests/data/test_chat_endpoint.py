@@ -2,7 +2,6 @@
 
 import json
 import socket
-import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -179,7 +178,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again():
 
 def test_requests_share_a_connection_and_do_not_wait_for_each_others_packets():
     """Headers and body leave in two packets. Without TCP_NODELAY the second waits until the first is acknowledged, 40
-    ms and more on an open connection."""
+    ms and more at each request on an open connection; a busy machine delays some requests, never all."""
     with serving(lambda body, number: choices("So.")) as served:
         model, seconds = endpoint(served.url), []
         for _ in range(15):
@@ -187,7 +186,7 @@ def test_requests_share_a_connection_and_do_not_wait_for_each_others_packets():
             model.ask(QUESTION)
             seconds.append(time.monotonic() - began)
         assert served.connections == 1
-    assert statistics.median(seconds) < 0.03
+    assert min(seconds[1:]) < 0.03
 
 
 def said(text: str, read: int, written: int) -> dict[str, Any]:

@@ -145,8 +145,8 @@ class JudgeReward:
             name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             for name, value in one.data.items()
         }
-        told = (conversation_text(one.messages), one.answer, f"{self.lowest:g}", f"{self.highest:g}")
-        fields = zip(OWN_PARTS, (self.question, self.guidelines, *told), strict=True)
+        values = (conversation_text(one.messages), one.answer, f"{self.lowest:g}", f"{self.highest:g}")
+        fields = zip(OWN_PARTS, (self.question, self.guidelines, *values), strict=True)
         return fill(self.template, columns | dict(fields))
 
 

@@ -61,21 +61,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Response:
-    """A partial response: `messages` that are complete, also as `shown` HTML, and the `text` after them; `begun` counts
-    its restarts."""
+    """A partial response: `messages` that are complete, as HTML in `parts`, and the `text` after them."""
 
     text: str = ""
-    begun: int = 0
+    restarts: int = 0
     html: str | None = None
     messages: Messages = ()
-    shown: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
 
 @dataclass
 class _Seen:
     """The part of a response that a listener has received."""
 
-    begun: int = -1
+    restarts: int = -1
     length: int = 0
     complete: bool = False
     messages: int = 0
@@ -127,14 +126,15 @@ def _news(response: _Response, seen: _Seen) -> list[dict[str, object]]:
             news.append({"html": response.html})
         seen.complete = True
     else:
-        shown = response.shown if seen.begun != response.begun else response.shown[seen.messages :]
-        if seen.begun != response.begun:
-            news.append({"whole": "" if shown else response.text})
-        news += [{"message": html} for html in shown]
-        start = 0 if shown else len(response.text) if seen.begun != response.begun else seen.length
+        restarted = seen.restarts != response.restarts
+        parts = response.parts[0 if restarted else seen.messages :]
+        if restarted:
+            news.append({"whole": "" if parts else response.text})
+        news += [{"message": html} for html in parts]
+        start = 0 if parts else len(response.text) if restarted else seen.length
         if len(response.text) > start:
             news.append({"text": response.text[start:]})
-    seen.begun, seen.length, seen.messages = response.begun, len(response.text), len(response.shown)
+    seen.restarts, seen.length, seen.messages = response.restarts, len(response.text), len(response.parts)
     return news
 
 
@@ -258,7 +258,7 @@ class ResponseStreams:
                     raise
             await asyncio.sleep(WAIT * 2**attempt)
             response.text = ""
-            response.begun += 1
+            response.restarts += 1
             stream.tell()
         raise AssertionError("the last attempt returns or raises")
 
@@ -294,8 +294,8 @@ class ResponseStreams:
         response, message = stream.responses[place], _storable(message)
         names = call_names((*response.messages, message))
         html = partial(render, language=stream.language)
-        shown = await run_in_threadpool(message_html, message, names, html, stream.language)
-        response.messages, response.shown, response.text = (*response.messages, message), (*response.shown, shown), ""
+        part = await run_in_threadpool(message_html, message, names, html, stream.language)
+        response.messages, response.parts, response.text = (*response.messages, message), (*response.parts, part), ""
         stream.tell()
 
     async def _listen(self, stream: ResponseStream, place: int, options: Mapping[str, object]) -> ReplyPiece:
