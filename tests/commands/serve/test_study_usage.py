@@ -226,6 +226,23 @@ def test_a_client_that_leaves_counts_for_its_model_and_not_as_an_error(tiny_mode
     assert len(rows(place)) == 3
 
 
+def test_a_stream_that_the_end_of_the_server_cuts_counts_for_its_model(tiny_model, place, monkeypatch):
+    async def arrival(results):
+        return
+
+    model = tiny_model("llama")
+    with serving(model, place, against=model, split=0.999) as (server, client):
+        server._server.config.timeout_graceful_shutdown = 0.1
+        monkeypatch.setattr(Results, "arrival", arrival)
+        monkeypatch.setattr(Service, "submit", lambda service, reply: Results(reply))
+        body = {"messages": ASKED, "user": "zoe", "store": True, "stream": True}
+        body["metadata"] = {"consent": consent(client)}
+        with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            assert response.status_code == 200
+            server.close()
+    assert [(row.arm, row.failed, row.text) for row in rows(place)] == [("b", 0, None)]
+
+
 def test_what_is_kept_of_a_failure_without_a_split_test_is_nothing(tiny_model, place, monkeypatch):
     with serving(tiny_model("llama"), place) as (server, client):
 

@@ -102,11 +102,9 @@ class StudyUse:
         """Whether the candidate answers."""
         return self.arm == "b"
 
-    async def record(self, outcome: Outcome) -> Mapping[str, Any] | None:
+    def record(self, outcome: Outcome) -> Mapping[str, Any] | None:
         """Keep the completion; see `Use.record`."""
-        if self.rater_id is None:
-            return None
-        return await asyncio.to_thread(self.usage.keep, self.rater_id, self.arm, outcome)
+        return None if self.rater_id is None else self.usage.keep(self.rater_id, self.arm, outcome)
 
 
 class StudyUsage:

@@ -41,7 +41,7 @@ class Chat:
                 finally:
                     results.cancel()
             except asyncio.CancelledError:
-                await self.leave()
+                self.leave()
                 raise
             except Exception as error:
                 await self._failed(service, error)
@@ -62,7 +62,7 @@ class Chat:
                     results.cancel()
                     raise
             except asyncio.CancelledError:
-                await self.leave()
+                self.leave()
                 raise
             except Exception as error:
                 await self._failed(service, error)
@@ -79,19 +79,23 @@ class Chat:
         except Exception:
             await self._record(None)
             raise
+        except (asyncio.CancelledError, GeneratorExit):
+            self.leave()
+            raise
         kept = await self._record(results)
         if kept and self._reply is not None:
             yield self._reply.head | {"choices": [], "feedback": kept}
 
-    async def leave(self) -> None:
-        """Record that the client left, unless the response was complete or had failed."""
+    def leave(self) -> None:
+        """Record that the client left, or that the server ended, unless the response was complete or had failed. A
+        cancelled task cannot wait for the record: the event loop does, before it ends."""
         if not self._recorded:
-            await self._record(None, failed=False)
+            self._record(None, failed=False)
 
     async def close(self, results: Results) -> None:
         """End the response in chunks, also one whose client left before the first of them."""
         results.cancel()
-        await self.leave()
+        self.leave()
 
     async def _submit(self, service: Service) -> Results:
         self._service = service
@@ -119,21 +123,24 @@ class Chat:
         for failure in self._failures:
             _log.warning("%s; the present model answers", failure)
 
-    async def _record(self, results: Results | None, *, failed: bool = True) -> Any:
-        """Record the outcome; `results` are those of a complete response, `failed` says why there are none."""
+    def _record(self, results: Results | None, *, failed: bool = True) -> asyncio.Future[Any]:
+        """Record the outcome in another thread; `results` are those of a complete response, `failed` says why there are
+        none. The future has what the client learns."""
+        loop = asyncio.get_running_loop()
         if self._use is None or self._reply is None:
-            return None
+            nothing = loop.create_future()
+            nothing.set_result(None)
+            return nothing
         self._recorded = True
         answer = results.answers[0][0] if results is not None else None
         own = self._service is self._services[0]
-        return await self._use.record(
-            Outcome(
-                key=self._reply.head["id"],
-                messages=self._reply.conversation,
-                text=answer.text if answer is not None else None,
-                finished=answer is not None and answer.finish == "stop",
-                sampler=self._service.model.path,
-                failed=(answer is None and failed) or not own,
-                seconds=time.monotonic() - self._begun,
-            )
+        outcome = Outcome(
+            key=self._reply.head["id"],
+            messages=self._reply.conversation,
+            text=answer.text if answer is not None else None,
+            finished=answer is not None and answer.finish == "stop",
+            sampler=self._service.model.path,
+            failed=(answer is None and failed) or not own,
+            seconds=time.monotonic() - self._begun,
         )
+        return loop.run_in_executor(None, self._use.record, outcome)

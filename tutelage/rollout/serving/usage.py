@@ -30,8 +30,9 @@ class Use(Protocol):
     @property
     def candidate(self) -> bool: ...
 
-    async def record(self, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Record what became of it. Returns what the client learns of it: None unless the completion was kept."""
+    def record(self, outcome: Outcome) -> Mapping[str, Any] | None:
+        """Record what became of it, in any thread. Returns what the client learns: None unless the completion was
+        kept."""
 
 
 class Usage(Protocol):
