@@ -57,7 +57,6 @@ PACKAGES = (
         "numpy pyarrow datasets httpx msgspec",
     ),
     Package("data.worlds", "the embedded worlds: a small language, children's questions, their gold", "data", ""),
-    Package("tools", "tools that a policy calls, each with a schema and limits", "data base", "transformers"),
     Package(
         "stats",
         "votes, agreement, reliability, intervals, win rates, text measures; no torch",
@@ -75,10 +74,11 @@ PACKAGES = (
     Package("engines", "how a transformer computes: the reference `plain`, the fast `cpu` and `gpu`", "core data base"),
     Package("models", "policies and reward models: loading, adapters, heads, saving", "engines core data base"),
     Package("rewards", "rewards of completions: models, functions, rules, judges", "models engines core data base"),
+    Package("rollout.tools", "tools that a policy calls, each with a schema and limits", "data base", "transformers"),
     Package(
         "rollout",
         "where completions come from: a policy, a server, best of n, a chat; the server of a model",
-        "tools rewards models engines core data base",
+        "rewards models engines core data base",
     ),
     Package(
         "train",
@@ -89,7 +89,7 @@ PACKAGES = (
     Package(
         "commands",
         "the commands: their settings, their functions, what they print; the command line",
-        "report train rollout tools rewards models engines algorithms core people stats data base",
+        "report train rollout rewards models engines algorithms core people stats data base",
     ),
     Package(
         "demo",

@@ -37,7 +37,7 @@ SLOW = """
     people/test_faults.py people/test_vote_import.py people/test_load.py people/test_training_data.py
     people/test_submission.py
     report/test_faults_are_named.py report/test_metrics.py stats/test_copy_evidence.py stats/test_model_choice.py
-    tools/test_python_process.py docs/test_reference.py test_docs_python.py test_import_time.py test_typechecks.py
+    docs/test_reference.py test_docs_python.py test_import_time.py test_typechecks.py
 """
 MARKS = {"browser": "browser", "engines/cpu": "kernels", "peers": "peers"} | dict.fromkeys(SLOW.split(), "slow")
 """The mark of the tests in a folder, or in a file, of `tests`. A single test may have more."""

@@ -73,7 +73,7 @@ def _train(place: Place) -> None:
 
     import tutelage as tt
     from bench.worlds import llama_config, tokenizer_of, write
-    from tutelage.tools.tool import tool_of
+    from tutelage.rollout.tools.tool import tool_of
 
     folder = Path(place.model).with_name(f".{SHAPE}")
     shutil.rmtree(folder, ignore_errors=True)

@@ -14,7 +14,7 @@ from tutelage.people import Presentation, Study, list_questions, list_votes, pre
 from tutelage.people.answers import Correction
 from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.web import streams
-from tutelage.tools.builtin import load_tools
+from tutelage.rollout.tools.builtin import load_tools
 
 from .sites import Requests, Site, press, saved, shown, until
 from .test_accessibility import faults

@@ -10,7 +10,7 @@ import pytest
 
 from tutelage.data.records import Message, ToolCall
 from tutelage.data.tool_calls import TAGGED, call_form
-from tutelage.tools.tool import Toolbox, tool_of
+from tutelage.rollout.tools.tool import Toolbox, tool_of
 
 
 @pytest.fixture(scope="module")

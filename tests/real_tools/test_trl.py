@@ -19,7 +19,7 @@ from tutelage.rollout.environment_class import EnvironmentClass
 from tutelage.rollout.generator import encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player
-from tutelage.tools.tool import Toolbox
+from tutelage.rollout.tools.tool import Toolbox
 
 ROWS: list[dict[str, Any]] = [
     {"prompt": [{"role": "user", "content": f"How far is {place}?"}], "goal": place} for place in ("Ayr", "Ur")

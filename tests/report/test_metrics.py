@@ -17,7 +17,7 @@ from tutelage.rewards.judge import JudgeReward
 from tutelage.rewards.rules import ExactMatch
 from tutelage.rewards.scores import reward_metrics
 from tutelage.rollout.environment import Environment
-from tutelage.tools.builtin import load_tools
+from tutelage.rollout.tools.builtin import load_tools
 from tutelage.train.rl.pretraining_mix import PretrainingMix
 
 ASKED = [f"What is {topic}?" for topic in ("rain", "the sun", "a star", "light", "air", "water", "sugar", "a cloud")]

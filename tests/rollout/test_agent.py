@@ -21,7 +21,7 @@ from tutelage.rollout import episode_endpoint
 from tutelage.rollout.agent import AgentProgram
 from tutelage.rollout.environment import REDRAWS, Environment
 from tutelage.rollout.episodes import play_with_tools
-from tutelage.tools.tool import Toolbox, tool_of
+from tutelage.rollout.tools.tool import Toolbox, tool_of
 
 PROGRAM = f"{sys.executable} -I {Path(__file__).parent / 'agent_program.py'}"
 

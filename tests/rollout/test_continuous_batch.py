@@ -22,7 +22,7 @@ from tutelage.rollout.environment import Environment
 from tutelage.rollout.generator import RolloutError, encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player
-from tutelage.tools.tool import Fault
+from tutelage.rollout.tools.tool import Fault
 
 PROMPTS = [Prompt(str(number), user(text)) for number, text in enumerate(("Hi", "Why?", "Rain", "A star is far"))]
 SAMPLING = config.Sampling(temperature=1.0, max_new_tokens=5)

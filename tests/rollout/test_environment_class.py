@@ -10,8 +10,8 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout.environment import Environment
 from tutelage.rollout.environment_class import EnvironmentClass
-from tutelage.tools.calculator import calculator
-from tutelage.tools.tool import Toolbox, tool_of
+from tutelage.rollout.tools.calculator import calculator
+from tutelage.rollout.tools.tool import Toolbox, tool_of
 
 
 class Map:

@@ -29,7 +29,7 @@ from tutelage.rollout.episodes import play_with_tools
 from tutelage.rollout.generator import RolloutError, SampledCompletion, concatenate, encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player
-from tutelage.tools.tool import Fault, Toolbox, tool_of
+from tutelage.rollout.tools.tool import Fault, Toolbox, tool_of
 
 FREE = config.Sampling(temperature=1.0, max_new_tokens=6)
 PROMPTS = [Prompt("a", user("Hi")), Prompt("b", user("Why?"), data={"turns": 3}), Prompt("c", user("Hi"))]

@@ -121,7 +121,7 @@ def environment_of(settings: EpisodeSettings) -> "Environment | None":
     from tutelage.rollout.environment import Environment
     from tutelage.rollout.environment_class import EnvironmentClass
     from tutelage.rollout.episodes import play_with_tools
-    from tutelage.tools.builtin import load_tools
+    from tutelage.rollout.tools.builtin import load_tools
 
     tools, turns, seconds = load_tools(settings.tools), settings.turns, settings.environment_timeout
     if settings.agent:

@@ -62,6 +62,7 @@ PAGES = {
     "tutelage.rollout.openenv_environment": "howto/agents",
     "tutelage.rollout.verifiers_environment": "howto/agents",
     "tutelage.rollout.server": "servers",
+    "tutelage.rollout.tools": "howto/agents",
     "tutelage.rollout.server.teacher_server": "distillation",
     "tutelage.rollout.serving": "serving",
     "tutelage.stats": "raters",

@@ -18,7 +18,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.records import message_row
 from tutelage.rollout.episode_endpoint import LOCAL, EpisodeEndpoint, EpisodeSession
 from tutelage.rollout.episodes import Episode, Row
-from tutelage.tools.tool import Fault
+from tutelage.rollout.tools.tool import Fault
 
 TEMPORARY = 75
 """Exit status of a program that met a temporary failure, EX_TEMPFAIL of sysexits.h: a fault."""

@@ -27,7 +27,7 @@ from tutelage.data.tool_calls import SampledTurn, call_form, read_turn
 from tutelage.engines.sampling import TextVocabulary
 from tutelage.rollout.episodes import BlockingEpisode, Episode, Play, Truncation
 from tutelage.rollout.generator import SampledCompletion
-from tutelage.tools.tool import Fault, Toolbox
+from tutelage.rollout.tools.tool import Fault, Toolbox
 
 REDRAWS = 2
 """Further attempts at an episode after a fault."""

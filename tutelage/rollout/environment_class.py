@@ -18,7 +18,7 @@ from typing import Any
 from tutelage.base.concurrency import threaded
 from tutelage.data.records import message_row
 from tutelage.rollout.episodes import Episode, Row, play_with_tools
-from tutelage.tools.tool import Toolbox, tool_of
+from tutelage.rollout.tools.tool import Toolbox, tool_of
 
 
 class EnvironmentClass:

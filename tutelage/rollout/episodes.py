@@ -18,7 +18,7 @@ from tutelage.base.concurrency import Call, awaited
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.tool_calls import SampledTurn
-from tutelage.tools.tool import Toolbox
+from tutelage.rollout.tools.tool import Toolbox
 
 Row: TypeAlias = Mapping[str, object]
 Play: TypeAlias = Callable[[Row, Any], Any]

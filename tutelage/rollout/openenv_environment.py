@@ -21,7 +21,7 @@ from tutelage.base.concurrency import awaited
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message
 from tutelage.rollout.episodes import Episode, Row, play_with_tools
-from tutelage.tools.tool import Fault, Tool, Toolbox
+from tutelage.rollout.tools.tool import Fault, Tool, Toolbox
 
 TOOL_ACTIONS = ("Action", "CallToolAction", "ListToolsAction")
 """Titles of the schemas of actions of servers with tools."""

@@ -23,7 +23,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Prompt
 from tutelage.rollout.episode_endpoint import EpisodeEndpoint, EpisodeSession
 from tutelage.rollout.episodes import Episode, Row
-from tutelage.tools.tool import Fault
+from tutelage.rollout.tools.tool import Fault
 
 FAULTS = ("SandboxError", "InterceptionError", "TunnelError", "ToolsetError", "ProviderError")
 """Errors of verifiers that are faults; others are mistakes of an environment."""

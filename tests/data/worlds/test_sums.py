@@ -1,7 +1,7 @@
 """Sums: the expression of a question computes its answer, and held-out numbers are others than those of training."""
 
 from tutelage.data.worlds.sums import prompts_of, sums
-from tutelage.tools.calculator import calculator
+from tutelage.rollout.tools.calculator import calculator
 
 
 def test_the_tool_computes_the_answers() -> None:

@@ -15,7 +15,7 @@ from tutelage.demo.rounds.real_tool import OFFERED, RealToolRound, RealToolScale
 from tutelage.demo.rounds.round import RoundPlace, run_round
 from tutelage.rollout.environment import Environment
 from tutelage.rollout.episodes import play_with_tools
-from tutelage.tools.builtin import load_tools
+from tutelage.rollout.tools.builtin import load_tools
 
 
 def test_the_stages_are_done_and_episodes_read_what_demonstrations_showed(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from tutelage.people.web import create_app, streams
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name
 from tutelage.people.web.streams import ResponseStream, ResponseStreams, _Response
-from tutelage.tools.builtin import load_tools
+from tutelage.rollout.tools.builtin import load_tools
 
 from .conftest import URL
 

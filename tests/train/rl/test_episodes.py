@@ -33,7 +33,7 @@ from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.model_reward import StepReward
 from tutelage.rollout.episodes import Truncation
-from tutelage.tools.tool import Fault
+from tutelage.rollout.tools.tool import Fault
 from tutelage.train.rl.batch_scores import last_values
 from tutelage.train.rl.critic import make_critic
 from tutelage.train.rl.rollouts import score_rollout

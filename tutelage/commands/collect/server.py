@@ -163,7 +163,7 @@ def serve(settings: Serve) -> int:
     from tutelage.people.store.live_models import find_live_models
     from tutelage.people.web import Served, create_app, create_server
     from tutelage.people.web.front import mount_of
-    from tutelage.tools.builtin import load_tools
+    from tutelage.rollout.tools.builtin import load_tools
 
     mail = mail_server(settings.smtp, settings.mail_from or settings.mail_to)
     options: dict[str, Any] = {

@@ -13,9 +13,9 @@ import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import ToolCall
-from tutelage.tools import isolation, python_process
-from tutelage.tools.python_process import ProgramLimits, python, python_tool, run_program
-from tutelage.tools.tool import Fault, Toolbox
+from tutelage.rollout.tools import isolation, python_process
+from tutelage.rollout.tools.python_process import ProgramLimits, python, python_tool, run_program
+from tutelage.rollout.tools.tool import Fault, Toolbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 

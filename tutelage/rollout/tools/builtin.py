@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.functions import function_named, value_named
-from tutelage.tools.calculator import calculator
-from tutelage.tools.python_process import python_tool
-from tutelage.tools.search import search_of
-from tutelage.tools.tool import Tool, Toolbox, tool_of
+from tutelage.rollout.tools.calculator import calculator
+from tutelage.rollout.tools.python_process import python_tool
+from tutelage.rollout.tools.search import search_of
+from tutelage.rollout.tools.tool import Tool, Toolbox, tool_of
 
 BUILT_IN: Mapping[str, Callable[[], Tool]] = {"calculator": lambda: tool_of(calculator), "python": python_tool}
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from offenders import for_each
 
-from tutelage.tools.arguments import UnfitArguments, read_arguments
+from tutelage.rollout.tools.arguments import UnfitArguments, read_arguments
 
 PARAMETERS = {
     "type": "object",

@@ -22,7 +22,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.functions import place_of
 from tutelage.base.nouns import counted
 from tutelage.data.records import Message, ToolCall
-from tutelage.tools.arguments import UnfitArguments, read_arguments
+from tutelage.rollout.tools.arguments import UnfitArguments, read_arguments
 
 log = logging.getLogger(__name__)
 

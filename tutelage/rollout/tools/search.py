@@ -21,7 +21,7 @@ from tutelage.base.nouns import counted
 from tutelage.data.readers import TableRow
 from tutelage.data.tables import read_table
 from tutelage.data.text_counts import words
-from tutelage.tools.tool import Tool, tool_of, without_middle
+from tutelage.rollout.tools.tool import Tool, tool_of, without_middle
 
 log = logging.getLogger(__name__)
 

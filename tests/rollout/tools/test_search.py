@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.tools.search import Index, search_of
+from tutelage.rollout.tools.search import Index, search_of
 
 DOCUMENTS = ["the cat sat", "the dog and the cat", "a bird", ""]
 

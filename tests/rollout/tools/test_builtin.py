@@ -7,10 +7,10 @@ import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import ToolCall
-from tutelage.tools.builtin import load_tools
+from tutelage.rollout.tools.builtin import load_tools
 
 OWN = '''
-from tutelage.tools.tool import tool_of
+from tutelage.rollout.tools.tool import tool_of
 
 def double(x: float) -> float:
     """Double a number.

@@ -20,8 +20,8 @@ from offenders import for_each
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, ToolCall
 from tutelage.data.tool_values import read_tools
-from tutelage.tools import tool as module
-from tutelage.tools.tool import Fault, Tool, Toolbox, tool_of, without_middle
+from tutelage.rollout.tools import tool as module
+from tutelage.rollout.tools.tool import Fault, Tool, Toolbox, tool_of, without_middle
 
 
 def add(a: int, b: int = 1) -> int:
@@ -360,7 +360,7 @@ def test_a_thread_that_never_ends_does_not_hold_the_program(tmp_path):
     code = """
 import asyncio, threading
 from tutelage.data.records import ToolCall
-from tutelage.tools.tool import Tool, Toolbox
+from tutelage.rollout.tools.tool import Tool, Toolbox
 schema = '{"type": "function", "function": {"name": "wait"}}'
 box = Toolbox([Tool("wait", schema, lambda: threading.Event().wait(), timeout=0.05)])
 print(asyncio.run(box.run(ToolCall("wait", ""))).content)

@@ -21,8 +21,8 @@ from typing import Any
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.tools import isolation
-from tutelage.tools.tool import Fault, Tool, tool_of
+from tutelage.rollout.tools import isolation
+from tutelage.rollout.tools.tool import Fault, Tool, tool_of
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from offenders import for_each
 
-from tutelage.tools.calculator import Uncomputable, calculator
+from tutelage.rollout.tools.calculator import Uncomputable, calculator
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv}
 NUMBERS = st.integers(0, 99).map(lambda n: (str(n), Fraction(n))) | st.integers(0, 9_999).map(
