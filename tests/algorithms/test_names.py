@@ -114,7 +114,7 @@ def test_a_piece_of_ones_own_by_dotted_path() -> None:
         ("shaping.overlong.buffer=.2", "shaping.overlong is none .*choose one first: shaping.overlong=Overlong"),
         ("surrogate.low", "is not an assignment; write it as surrogate.low=0.1"),
         ("surrogate.low=", "is not an assignment"),
-        ("surrogate.low=-1", "low and high must be above 0"),
+        ("surrogate.low=-1", r"low must be in \(0, ∞\]"),
         ("surrogate=no_such_module:X", "No module named"),
     ]
 )

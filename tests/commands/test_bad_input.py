@@ -248,7 +248,7 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, m
         ({"critic_lr": -1.0}, "--critic-lr is -1.0; it must be at least 0"),
         ({"set": ("advantage.gamma=2",)}, r"gamma must be in \[0, 1\], not 2.0"),
         ({"set": ("advantage.lam=-0.5",)}, r"lam must be in \[0, 1\], not -0.5"),
-        ({"set": ("surrogate.low=-0.1",)}, "low and high must be above 0, not -0.1"),
+        ({"set": ("surrogate.low=-0.1",)}, r"low must be in \(0, ∞\], not -0.1"),
         ({"set": ("critic.clip=-0.1",)}, "clip must be above 0"),
         ({"set": ("shaping.missing_end=maybe",)}, "expected a finite number or auto or none"),
         ({"set": ("shaping.missing_end_penalty=1",)}, "Choose one"),

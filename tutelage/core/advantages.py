@@ -12,7 +12,7 @@ import torch
 
 from tutelage.core import returns as ret
 from tutelage.core.baselines import Baseline, NoBaseline, StatefulBaseline
-from tutelage.core.pieces import NOTHING, Context, State, apply, init, traits
+from tutelage.core.pieces import NOTHING, Context, State, apply, check_range, init, traits
 from tutelage.core.reduce import whiten as whitened
 from tutelage.core.shapes import PerRow, PerToken, TokenMask
 
@@ -46,15 +46,14 @@ class StatefulAdvantage(Protocol):
 
 
 @dataclass(frozen=True)
-class TotalReturn:
-    """Ψₜ = G₀ − b: every token is credited with the whole return (Williams 1992). The state is the baseline's."""
+class _ReturnMinusBaseline:
+    """Ψₜ = return − b without a critic. The state is the baseline's."""
 
     baseline: Baseline | StatefulBaseline = NoBaseline()  # noqa: RUF009 - frozen
     gamma: float = 1.0
-    per_response: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_discounts(self, gamma=self.gamma)
+        check_range(self, "[0, 1]", gamma=self.gamma)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -64,44 +63,42 @@ class TotalReturn:
     def init(self) -> State:
         """The initial state of the baseline."""
         return init(self.baseline)
+
+    def _less_baseline(
+        self, returns: PerToken, mask: TokenMask, context: Context, state: State
+    ) -> tuple[PerToken, State]:
+        baseline, state = apply(self.baseline, returns, mask, context, state=state)
+        return torch.where(mask, returns - baseline, 0.0), state
+
+
+@dataclass(frozen=True)
+class TotalReturn(_ReturnMinusBaseline):
+    """Ψₜ = G₀ − b: every token is credited with the whole return (Williams 1992). The state is the baseline's."""
+
+    per_response: ClassVar[bool] = True
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context, state: State
     ) -> tuple[Psi, State]:
         total = ret.total_return(reward, mask, gamma=self.gamma)
-        baseline, state = apply(self.baseline, total, mask, context, state=state)
-        return (torch.where(mask, total - baseline, 0.0), None), state
+        psi, state = self._less_baseline(total, mask, context, state)
+        return (psi, None), state
 
 
 @dataclass(frozen=True)
-class RewardToGo:
+class RewardToGo(_ReturnMinusBaseline):
     """Ψₜ = Gₜ − b: a token is credited only with later rewards. `whiten` normalises over the batch (REINFORCE++).
 
     The state is the baseline's.
     """
 
-    baseline: Baseline | StatefulBaseline = NoBaseline()  # noqa: RUF009 - frozen
-    gamma: float = 1.0
     whiten: bool = False
-
-    def __post_init__(self) -> None:
-        check_discounts(self, gamma=self.gamma)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Requirements of the baseline."""
-        return traits(self.baseline).needs
-
-    def init(self) -> State:
-        """The initial state of the baseline."""
-        return init(self.baseline)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context, state: State
     ) -> tuple[Psi, State]:
         returns = ret.returns_to_go(reward, mask, gamma=self.gamma)
-        baseline, state = apply(self.baseline, returns, mask, context, state=state)
-        psi = torch.where(mask, returns - baseline, 0.0)
+        psi, state = self._less_baseline(returns, mask, context, state)
         return (whitened(psi, mask) if self.whiten else psi, None), state
 
 
@@ -114,7 +111,7 @@ class ValueBaseline:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __post_init__(self) -> None:
-        check_discounts(self, gamma=self.gamma)
+        check_range(self, "[0, 1]", gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -131,8 +128,7 @@ class LengthAdaptive:
     alpha: float = 0.05
 
     def __post_init__(self) -> None:
-        if not self.alpha > 0:
-            raise ValueError(f"LengthAdaptive: alpha must be above 0, not {self.alpha}.")
+        check_range(self, "(0, ∞]", alpha=self.alpha)
 
     def __call__(self, mask: TokenMask) -> PerRow:
         """Bool[B, R] -> Float[B]"""
@@ -157,7 +153,7 @@ class Gae:
 
     def __post_init__(self) -> None:
         lam = None if isinstance(self.lam, LengthAdaptive) else self.lam
-        check_discounts(self, gamma=self.gamma, lam=lam, value_lam=self.value_lam)
+        check_range(self, "[0, 1]", gamma=self.gamma, lam=lam, value_lam=self.value_lam)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -187,7 +183,7 @@ class TemporalDifference:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __post_init__(self) -> None:
-        check_discounts(self, gamma=self.gamma)
+        check_range(self, "[0, 1]", gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -208,9 +204,8 @@ class NStep:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise ValueError(f"NStep: n must be at least 1, not {self.n}.")
-        check_discounts(self, gamma=self.gamma)
+        check_range(self, "[1, ∞]", n=self.n)
+        check_range(self, "[0, 1]", gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -233,7 +228,7 @@ class ActionValue:
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
     def __post_init__(self) -> None:
-        check_discounts(self, gamma=self.gamma)
+        check_range(self, "[0, 1]", gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -248,10 +243,3 @@ def _required(value: PerToken | None, piece: object) -> PerToken:
     if value is None:
         raise ValueError(f"{type(piece).__name__} needs the values of the states, but there is no critic.")
     return value
-
-
-def check_discounts(piece: object, **rates: float | None) -> None:
-    """Raise ValueError for a rate of a piece that is not in [0, 1]; None is valid."""
-    for name, rate in rates.items():
-        if rate is not None and not 0 <= rate <= 1:
-            raise ValueError(f"{type(piece).__name__}: {name} must be in [0, 1], not {rate}.")

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 
-from tutelage.core.pieces import Context, State
+from tutelage.core.pieces import Context, State, check_range
 from tutelage.core.reduce import masked_mean
 from tutelage.core.shapes import PerToken, TokenMask
 
@@ -70,8 +70,7 @@ class MovingAverage:
     decay: float = 0.9
 
     def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"MovingAverage: decay must be in [0, 1), not {self.decay}.")
+        check_range(self, "[0, 1)", decay=self.decay)
 
     def init(self) -> dict[str, float]:
         """No batch so far."""

@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tutelage.core.pieces import State, apply, check_positive, init
+from tutelage.core.pieces import State, apply, check_range, init
 
 
 def _k1(x: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ class Adaptive:
     horizon: int = 10_000
 
     def __post_init__(self) -> None:
-        check_positive(self, target=self.target, horizon=self.horizon)
+        check_range(self, "(0, ∞]", target=self.target, horizon=self.horizon)
 
     def __call__(self, coef: float, kl: float, rows: int) -> float:
         error = min(max(kl / self.target - 1.0, -0.2), 0.2)
@@ -194,7 +194,7 @@ class Doubling:
     target: float = 0.01
 
     def __post_init__(self) -> None:
-        check_positive(self, target=self.target)
+        check_range(self, "(0, ∞]", target=self.target)
 
     def __call__(self, coef: float, kl: float, rows: int) -> float:
         if kl > 1.5 * self.target:

@@ -110,11 +110,13 @@ NOTHING = Context()
 """An empty context."""
 
 
-def check_positive(piece: object, **numbers: float) -> None:
-    """Raise ValueError unless these settings of a piece are above 0."""
+def check_range(piece: object, interval: str, **numbers: float | None) -> None:
+    """Raise ValueError for a setting of a piece outside an interval such as "[0, 1)" or "(0, ∞]"; None is valid."""
+    low, high = (float(end.replace("∞", "inf")) for end in interval[1:-1].split(","))
     for name, number in numbers.items():
-        if not number > 0:
-            raise ValueError(f"{type(piece).__name__}: {name} must be above 0, not {number}.")
+        open_end = (number == low and interval[0] == "(") or (number == high and interval[-1] == ")")
+        if number is not None and (open_end or not low <= number <= high):
+            raise ValueError(f"{type(piece).__name__}: {name} must be in {interval}, not {number}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import torch
 from torch.nn.functional import logsigmoid
 
-from tutelage.core.pieces import check_positive
+from tutelage.core.pieces import check_range
 from tutelage.core.shapes import Lengths, PerRow, Scalar
 
 
@@ -95,8 +95,8 @@ class Dpo:
     needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
 
     def __post_init__(self) -> None:
-        check_positive(self, beta=self.beta)
-        _below_half(self, self.smoothing)
+        check_range(self, "(0, ∞]", beta=self.beta)
+        check_range(self, "[0, 0.5)", smoothing=self.smoothing)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         p = pairs.p_chosen * (1 - self.smoothing) + (1 - pairs.p_chosen) * self.smoothing
@@ -114,8 +114,8 @@ class RobustDpo:
     needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
 
     def __post_init__(self) -> None:
-        check_positive(self, beta=self.beta, flips=self.flips)
-        _below_half(self, self.flips)
+        check_range(self, "(0, ∞]", beta=self.beta)
+        check_range(self, "(0, 0.5)", flips=self.flips)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         p = (pairs.p_chosen - self.flips) / (1 - 2 * self.flips)
@@ -136,7 +136,7 @@ class Ipo:
     needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
 
     def __post_init__(self) -> None:
-        check_positive(self, beta=self.beta)
+        check_range(self, "(0, ∞]", beta=self.beta)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         h = self._ratio(pairs.chosen) - self._ratio(pairs.rejected)
@@ -156,7 +156,7 @@ class Hinge:
     needs: ClassVar[frozenset[str]] = NEEDS_REFERENCE
 
     def __post_init__(self) -> None:
-        check_positive(self, beta=self.beta)
+        check_range(self, "(0, ∞]", beta=self.beta)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         ahead = self.beta * (pairs.chosen.log_ratio() - pairs.rejected.log_ratio())
@@ -176,8 +176,8 @@ class Slic:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        check_positive(self, delta=self.delta)
-        _not_negative(self, imitation=self.imitation)
+        check_range(self, "(0, ∞]", delta=self.delta)
+        check_range(self, "[0, ∞]", imitation=self.imitation)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         rank = _hinge(pairs.chosen.logp - pairs.rejected.logp, self.delta + pairs.margin, pairs.p_chosen)
@@ -199,7 +199,7 @@ class Kto:
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "drift"})
 
     def __post_init__(self) -> None:
-        check_positive(self, beta=self.beta, desirable=self.desirable, undesirable=self.undesirable)
+        check_range(self, "(0, ∞]", beta=self.beta, desirable=self.desirable, undesirable=self.undesirable)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         if pairs.drift is None:
@@ -231,7 +231,7 @@ class Orpo:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        check_positive(self, coef=self.coef)
+        check_range(self, "(0, ∞]", coef=self.coef)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         chosen, rejected = pairs.chosen.per_token(), pairs.rejected.per_token()
@@ -252,8 +252,8 @@ class SimPo:
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        check_positive(self, beta=self.beta)
-        _not_negative(self, gap=self.gap)
+        check_range(self, "(0, ∞]", beta=self.beta)
+        check_range(self, "[0, ∞]", gap=self.gap)
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         chosen, rejected = self.beta * pairs.chosen.per_token(), self.beta * pairs.rejected.per_token()
@@ -274,17 +274,6 @@ def _better(pairs: AnswerPairs, chosen: PerRow, rejected: PerRow) -> PerRow:
 
 def _log_odds(logp: PerRow) -> PerRow:
     return logp - torch.log(-torch.expm1(logp.clamp(max=NEARLY_CERTAIN)))
-
-
-def _not_negative(piece: object, **numbers: float) -> None:
-    for name, number in numbers.items():
-        if not number >= 0:
-            raise ValueError(f"{type(piece).__name__}: {name} must be 0 or above, not {number}.")
-
-
-def _below_half(piece: object, share: float) -> None:
-    if not 0 <= share < 0.5:
-        raise ValueError(f"{type(piece).__name__}: a share of flipped labels is below one half, not {share}.")
 
 
 PREFERENCE_LOSSES: dict[str, PreferenceLoss] = {

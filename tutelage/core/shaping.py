@@ -8,7 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
-from tutelage.core.pieces import Context, State
+from tutelage.core.pieces import Context, State, check_range
 from tutelage.core.shapes import Lengths, PerRow, RowMask
 
 Normalise = Literal["none", "batch", "running"]
@@ -44,10 +44,8 @@ class Overlong:
     penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (0 < self.buffer <= 1 and self.penalty > 0):
-            raise ValueError(
-                f"Overlong: buffer must be in (0, 1] and penalty above 0, not {self.buffer}, {self.penalty}."
-            )
+        check_range(self, "(0, 1]", buffer=self.buffer)
+        check_range(self, "(0, ∞]", penalty=self.penalty)
 
     def __call__(self, length: Lengths, max_length: int) -> PerRow:
         """The term added to the score. Int[B] -> Float[B]"""
@@ -95,8 +93,7 @@ class ScoreShaping:
     def __post_init__(self) -> None:
         if not self.scale > 0:
             raise ValueError(f"ScoreShaping: scale must be above 0, not {self.scale}: another sign is another goal.")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"ScoreShaping: clip must be above 0, not {self.clip}.")
+        check_range(self, "(0, ∞]", clip=self.clip)
         if self.missing_end is not None and self.missing_end_penalty:
             raise ValueError(
                 "ScoreShaping: missing_end replaces the score of a response without an end, and missing_end_penalty "

@@ -19,7 +19,7 @@ from tutelage.core.kl import (
     controlled,
     kl_estimate,
 )
-from tutelage.core.pieces import Observation, State
+from tutelage.core.pieces import Observation, State, check_range
 from tutelage.core.shapes import PerToken, TokenMask
 
 
@@ -76,21 +76,26 @@ class ScoreFunction:
 
 
 @dataclass(frozen=True)
-class ImportanceWeighted:
-    """min(ρ, `cap`) · Ψ: the policy's improvement over the sampler, to first order.
-
-    Corrects the probability of the token, not that of its state; `TrajectoryWeighted` does both.
-    """
+class _Capped:
+    """A surrogate with an optional bound on its weight."""
 
     cap: float | None = None
 
     def __post_init__(self) -> None:
-        _cap_above_one(self, self.cap)
+        check_range(self, "(1, ∞]", cap=self.cap)
 
     @property
     def proximal(self) -> bool:
-        """Whether the ratio is capped."""
+        """Whether the weight is capped."""
         return self.cap is not None
+
+
+@dataclass(frozen=True)
+class ImportanceWeighted(_Capped):
+    """min(ρ, `cap`) · Ψ: the policy's improvement over the sampler, to first order.
+
+    Corrects the probability of the token, not that of its state; `TrajectoryWeighted` does both.
+    """
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = torch.exp(logp - old_logp)
@@ -102,22 +107,12 @@ class ImportanceWeighted:
 
 
 @dataclass(frozen=True)
-class TrajectoryWeighted:
+class TrajectoryWeighted(_Capped):
     """(Πₜ ρₜ) · log π · Ψ without a gradient through the weight: off-policy REINFORCE (Precup et al. 2000).
 
     Without a cap the gradient is unbiased for any sampler, but its variance grows exponentially with the length; `cap`
     bounds the weight and biases it.
     """
-
-    cap: float | None = None
-
-    def __post_init__(self) -> None:
-        _cap_above_one(self, self.cap)
-
-    @property
-    def proximal(self) -> bool:
-        """Whether the ratio is capped."""
-        return self.cap is not None
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         weight = torch.exp(_row_sum(logp - old_logp, mask)).detach()
@@ -142,9 +137,8 @@ class Clipped:
     proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _clip_range(self, self.low, self.high)
-        if self.dual is not None and not self.dual > 1:
-            raise ValueError(f"Clipped: dual must be above 1, not {self.dual}.")
+        check_range(self, "(0, ∞]", low=self.low, high=self.high)
+        check_range(self, "(1, ∞]", dual=self.dual)
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = torch.exp(logp - old_logp)
@@ -209,7 +203,7 @@ class SequenceClipped:
     proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _clip_range(self, self.low, self.high)
+        check_range(self, "(0, ∞]", low=self.low, high=self.high)
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = self._log_ratio(logp, old_logp, mask).exp()
@@ -233,7 +227,7 @@ class Cispo:
     proximal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _cap_above_one(self, self.cap)
+        check_range(self, "(1, ∞]", cap=self.cap)
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         return torch.exp(logp - old_logp).clamp(max=self.cap).detach() * logp * advantage
@@ -253,13 +247,3 @@ def _above(log_ratio: Tensor, cap: float | None) -> Tensor:
 
 def _outside(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
     return ((advantage > 0) & (ratio > 1 + high)) | ((advantage < 0) & (ratio < 1 - low))
-
-
-def _clip_range(piece: object, low: float, high: float) -> None:
-    if not (low > 0 and high > 0):
-        raise ValueError(f"{type(piece).__name__}: low and high must be above 0, not {low} and {high}.")
-
-
-def _cap_above_one(piece: object, cap: float | None) -> None:
-    if cap is not None and not cap > 1:
-        raise ValueError(f"{type(piece).__name__}: cap must be above 1, not {cap}.")

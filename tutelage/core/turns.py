@@ -21,9 +21,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tutelage.core.advantages import Psi, check_discounts
+from tutelage.core.advantages import Psi
 from tutelage.core.groups import check_groups
-from tutelage.core.pieces import NOTHING, Context
+from tutelage.core.pieces import NOTHING, Context, check_range
 from tutelage.core.returns import returns_to_go, turn_ends, turn_index
 from tutelage.core.shapes import PerToken, TokenMask
 
@@ -41,7 +41,7 @@ class TurnGroup:
     needs: ClassVar[frozenset[str]] = frozenset({"group"})
 
     def __post_init__(self) -> None:
-        check_discounts(self, gamma=self.gamma)
+        check_range(self, "[0, 1]", gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
@@ -66,7 +66,7 @@ class TurnRewardGroup:
     needs: ClassVar[frozenset[str]] = frozenset({"group"})
 
     def __post_init__(self) -> None:
-        check_discounts(self, gamma=self.gamma)
+        check_range(self, "[0, 1]", gamma=self.gamma)
 
     def __call__(
         self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
