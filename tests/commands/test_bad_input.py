@@ -162,7 +162,7 @@ def test_no_gpu(base, data, tmp_path):
     ("reward_name", "told"),
     [
         ("given_rewards:raises", "given_rewards:raises raised KeyError: 'topic'"),
-        ("given_rewards:nothing", "has no function 'nothing'"),
+        ("given_rewards:nothing", "has no 'nothing'"),
         ("given_rewards:NUMBER", "is not a function"),
         ("no_such_module:f", "cannot be imported"),
         ("given_rewards:vowels=much", "is not a number"),

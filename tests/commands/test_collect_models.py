@@ -151,7 +151,7 @@ def test_a_reward_rates_with_its_strength(study: Path, capsys: Captured) -> None
         (("judge", "--endpoint", "http://x", "--reward", "values:good"), "either a model"),
         (("judge", "--endpoint", "http://127.0.0.1:9"), "--model"),
         (("judge", "--endpoint", "http://127.0.0.1:9", "--model", "m"), "did not answer"),
-        (("judge", "--reward", "values:nothing"), "has no function 'nothing'"),
+        (("judge", "--reward", "values:nothing"), "has no 'nothing'"),
         (("next", "--by", "uncertainty"), "needs --reward"),
         (("next", "--by", "random", "--new", "x"), "need --by models"),
         (("next", "--by", "models"), "name it with --new"),

@@ -10,6 +10,7 @@ from offenders import for_each
 
 import tutelage
 from tutelage.base import extras
+from tutelage.base.config import Model
 from tutelage.base.errors import TutelageError
 from tutelage.commands import line as cli
 from tutelage.commands.pages import PAGES, page_about, page_named, pages
@@ -41,6 +42,19 @@ def test_an_error_belongs_to_the_module_that_raised_it():
     with pytest.raises(TutelageError) as error:
         find_kind("nothing")
     assert page_about(error.value) == "tutelage docs collecting"
+
+
+def test_an_error_of_base_belongs_to_the_module_that_called_it():
+    from tutelage.algorithms.registry import recipe_named
+    from tutelage.rewards.factory import make_reward
+
+    for call, page in (
+        (lambda: recipe_named("none:X"), "algorithms"),
+        (lambda: make_reward(["none:x"], None, Model("nowhere")), "rewards"),
+    ):
+        with pytest.raises(TutelageError, match="none:") as error:
+            call()
+        assert page_about(error.value) == f"tutelage docs {page}"
 
 
 def test_a_missing_library_is_explained_where_the_extras_are():

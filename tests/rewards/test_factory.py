@@ -9,7 +9,7 @@ import pytest
 from tutelage.base import config
 from tutelage.base.concurrency import Calls
 from tutelage.base.errors import TutelageError
-from tutelage.base.functions import function_named
+from tutelage.base.imports import function_named
 from tutelage.data.formats import load_prompts
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.composite import WeightedReward
@@ -156,7 +156,7 @@ def test_the_columns_that_are_read_are_known_without_loading_a_model():
     ("names", "told"),
     [
         ([], "No reward was given"),
-        (["rewards_of_mine:nothing"], "has no function 'nothing'"),
+        (["rewards_of_mine:nothing"], "has no 'nothing'"),
         (["rewards_of_mine:NUMBER"], "is not a function"),
         (["no_such_module:words"], "cannot be imported"),
         (["rewards_of_mine:three"], r"asks for prompts, answers, scores; it must take \(completions\), or"),

@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tutelage.algorithms.recipe import Recipe
-from tutelage.algorithms.registry import imported
 from tutelage.base.errors import TutelageError
+from tutelage.base.imports import value_named
 from tutelage.core import advantages, baselines, groups, kl, shaping, surrogates, turns
 
 PIECES: dict[Any, tuple[type, ...]] = {
@@ -133,7 +133,7 @@ def _read(text: str, hint: Any, path: str) -> Any:
     if text in choices:
         return _Draft.of(choices[text]())
     if ":" in text and choices:
-        piece = imported(text)
+        piece = value_named(text)
         return drafted(piece() if isinstance(piece, type) else piece)
     for member in members:
         value = _plain(text, member)

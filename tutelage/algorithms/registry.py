@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from tutelage.base.errors import TutelageError
-from tutelage.base.lazy import LazyTable
+from tutelage.base.imports import LazyTable, value_named
 
 if TYPE_CHECKING:
     from tutelage.algorithms.recipe import Recipe
@@ -54,7 +54,7 @@ def recipe_named(name: str) -> "Recipe":
     if ":" in name:
         from tutelage.algorithms.recipe import Recipe
 
-        recipe = imported(name)
+        recipe = value_named(name)
         if not isinstance(recipe, Recipe):
             raise TutelageError(f"{name} is a {type(recipe).__name__}, not a Recipe.")
         return recipe
@@ -63,17 +63,6 @@ def recipe_named(name: str) -> "Recipe":
     near = get_close_matches(name.lower().replace("-", "_"), RECIPES, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(RECIPES)}."
     raise TutelageError(f"there is no recipe named {name!r}. {hint} Give a custom recipe as module:NAME.")
-
-
-def imported(path: str) -> object:
-    """Import the object `module:NAME`. Raises TutelageError if that fails."""
-    module, _, attribute = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise TutelageError(f"{path}: {error}; is the module's folder on PYTHONPATH?") from error
-    except AttributeError as error:
-        raise TutelageError(f"{path}: the module {module} has no {attribute}.") from error
 
 
 def about(name: str) -> str:

@@ -15,7 +15,6 @@ PAGES = {
     "tutelage.algorithms": "algorithms",
     "tutelage.commands.completion": "installation",
     "tutelage.base.config.sections": "algorithms",
-    "tutelage.base.functions": "rewards",
     "tutelage.commands.annotation_folder": "howto/import_annotations",
     "tutelage.commands.annotation_import": "howto/import_annotations",
     "tutelage.commands.collect": "collecting",
@@ -131,12 +130,13 @@ def page_of_command(command: str) -> str:
 
 
 def _module_of(traceback: TracebackType | None) -> str:
-    """Return the module of the innermost frame; "" for an error that was never raised."""
-    module = ""
+    """Return the module of the innermost frame, or of the innermost outside `base` if it has no page; "" for an error
+    that was never raised."""
+    modules = []
     while traceback is not None:
-        module = traceback.tb_frame.f_globals.get("__name__", "")
+        modules.append(traceback.tb_frame.f_globals.get("__name__", ""))
         traceback = traceback.tb_next
-    return module
+    return next((name for name in reversed(modules) if _page_of(name) or not name.startswith("tutelage.base.")), "")
 
 
 def _page_of(module: str) -> str:

@@ -2,31 +2,21 @@
 
 import math
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tutelage.core.batch import Rollout, Rows
-from tutelage.models.budget import Budget
+from tutelage.models.budget import Budget, token_values
 from tutelage.models.policy import Policy
 
 
-@torch.no_grad()
 def response_logp(
     policy: Policy, rows: Rows, *, temperature: float = 1.0, budget: int | Budget = 8192
 ) -> Float[Tensor, "B R"]:
     """log π of every completion token under `policy`."""
-    shared = Budget.of(budget)
-
-    def compute() -> Tensor:
-        logp = torch.zeros(rows.mask.shape, device=rows.mask.device)
-        for index in shared.parts(policy.split, rows):
-            part = rows.rows(index).trimmed()
-            logp[index, : part.mask.shape[1]] = policy.scores(part, temperature=temperature).logp
-        shared.ranks.sum_([logp])
-        return logp
-
-    return shared.spend(compute)
+    return token_values(
+        policy.split, lambda part: policy.scores(part, temperature=temperature).logp, rows, Budget.of(budget)
+    )
 
 
 def sequence_kl(

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from tutelage.base import config
 from tutelage.base.concurrency import Calls
 from tutelage.base.errors import TutelageError
-from tutelage.base.functions import function_named
-from tutelage.base.lazy import LazyTable
+from tutelage.base.imports import LazyTable, function_named
 from tutelage.base.nouns import counted
 from tutelage.data.formats import LoadedRecords
 from tutelage.data.tokenizer import same_vocabulary

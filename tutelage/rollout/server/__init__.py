@@ -5,7 +5,7 @@
 them.
 """
 
-from tutelage.base.lazy import lazy_names
+from tutelage.base.imports import lazy_names
 
 _PLACES = {
     "RolloutServer": "tutelage.rollout.server.rollout_servers",

@@ -14,9 +14,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from tutelage.algorithms.registry import imported
 from tutelage.base.config import from_mapping, to_mapping
 from tutelage.base.errors import TutelageError
+from tutelage.base.imports import value_named
 from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, PreferenceLoss
 from tutelage.core.rows import EncodedRow
 from tutelage.data.chat_tokens import pad_token_id
@@ -62,7 +62,7 @@ def preference_loss(name: str, assignments: Sequence[str] = ()) -> PreferenceLos
 
 def _named(name: str) -> PreferenceLoss:
     if ":" in name:
-        loss_or_type = imported(name)
+        loss_or_type = value_named(name)
         loss = loss_or_type() if isinstance(loss_or_type, type) else loss_or_type
         if not callable(loss):
             raise TutelageError(f"{name} is a {type(loss).__name__}, which cannot be called with pairs.")
