@@ -10,7 +10,8 @@ from offenders import for_each
 from scripted_chat import finished
 
 from tutelage.data.chat_endpoint import Endpoint
-from tutelage.data.chat_stream import DEEPEST, MOST_CALLS, ChatStream, ReplyPiece
+from tutelage.data.chat_stream import MOST_CALLS, ChatStream, ReplyPiece
+from tutelage.data.json_values import DEEPEST
 from tutelage.data.records import Message, ToolCall, user
 from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.rollout.serving.protocol.bodies import ChatFields

@@ -1,11 +1,13 @@
-"""Values of JSON texts: keys that an object gives twice are found, whatever stands around them."""
+"""JSON texts have the values of the standard library, up to one depth; a key given twice is found wherever it is."""
 
 import json
+import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.data.json_values import parse_json, repeated_key
+from tutelage.data.json_values import DEEPEST, DeepJson, parse_json, repeated_key
 
 KEYS = st.sampled_from(["a", "b", 'c": ', "d\\", ""])
 TREES = st.recursive(
@@ -37,3 +39,29 @@ def test_a_key_is_found_twice_exactly_where_it_is(tree, gap):
     text = written(tree, gap).encode()
     key = repeated_key(text, parse_json(text))
     assert key in repeats(tree) if repeats(tree) else key is None
+
+
+@given(TREES, st.booleans())
+def test_values_are_those_of_the_standard_library(tree, strict):
+    text = written(tree, "")
+    assert parse_json(text, strict=strict) == parse_json(text.encode(), strict=strict) == json.loads(text)
+
+
+@pytest.mark.parametrize("around", ["[%s]", '{"a": %s}', '[1, {"b": %s}]'])
+@pytest.mark.parametrize("text", ["0", '"[["', "[]"])
+def test_one_depth_is_refused_whatever_the_containers(around, text):
+    levels = around.count("[") + around.count("{")
+    for _ in range((DEEPEST - 2) // levels):
+        text = around % text
+    assert parse_json(text) == parse_json(text.encode())
+    for deep in (around % (around % text), "[" * 100_000, "[" * 100_000 + "]" * 100_000):
+        for form in (deep, deep.encode()):
+            with pytest.raises(DeepJson):
+                parse_json(form)
+
+
+def test_numbers_that_json_does_not_have_are_read_unless_strict():
+    for text, value in (("NaN", math.nan), ("-Infinity", -math.inf)):
+        assert repr(parse_json(text)) == repr(value)
+        with pytest.raises(ValueError, match=text.removeprefix("-")):
+            parse_json(text, strict=True)

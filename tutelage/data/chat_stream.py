@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tutelage.base.nouns import counted
 from tutelage.data.chat_endpoint import Endpoint
+from tutelage.data.json_values import parse_json
 from tutelage.data.records import Messages, ToolCall
 from tutelage.data.transport import BUSY, HttpRefusal, Unanswered, client_options, reason_of
 
@@ -20,8 +21,6 @@ LONGEST_LINE = 1 << 20
 """Maximum length of a line of a stream, and of all calls of a reply, in characters."""
 MOST_CALLS = 128
 """Maximum number of calls in a reply."""
-DEEPEST = 100
-"""Maximum depth of the values in the arguments of a call; whoever reads them later has less of the stack left."""
 _DONE = "[DONE]"
 
 
@@ -49,11 +48,11 @@ class _Call:
     @property
     def is_readable(self) -> bool:
         try:
-            arguments = json.loads(self.arguments or "{}")
+            arguments = parse_json(self.arguments or "{}")
             json.dumps(arguments, allow_nan=False)  # Python reads NaN and 1e999, which JSON cannot write
-        except (ValueError, RecursionError):
+        except ValueError:
             return False
-        return bool(self.name) and isinstance(arguments, dict) and not _is_deep(arguments)
+        return bool(self.name) and isinstance(arguments, dict)
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class ChatStream:
     def _piece(self, data: str, calls: dict[int, _Call]) -> ReplyPiece:
         """Piece of the reply in an event; parts of calls are added to `calls`."""
         try:
-            event: Any = json.loads(data)
+            event = parse_json(data)
             if event.get("error"):
                 raise Unanswered(f"{self.endpoint.name} failed: {str(event['error'])[:300]}.")
             choices = event.get("choices") or []
@@ -122,7 +121,7 @@ class ChatStream:
                 most = f"{counted(MOST_CALLS, 'call')} or {counted(LONGEST_LINE, 'character')}"
                 raise Unanswered(f"{self.endpoint.name} streams calls beyond {most}.")
             return ReplyPiece(str(delta.get("content") or ""), str(choices[0].get("finish_reason") or ""))
-        except (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        except (ValueError, AttributeError, TypeError, LookupError, ArithmeticError) as error:
             raise Unanswered(f"{self.endpoint.name} streams something else than replies: {data[:200]!r}.") from error
 
 
@@ -133,15 +132,6 @@ def _add_part(part: Mapping[str, Any], calls: dict[int, _Call]) -> None:
     call.id = str(part.get("id") or call.id)
     call.name += str(function.get("name") or "")
     call.arguments += str(function.get("arguments") or "")
-
-
-def _is_deep(value: object) -> bool:
-    """Whether a value contains values beyond `DEEPEST`."""
-    level = [value]
-    for _ in range(DEEPEST):
-        inside = (one.values() if isinstance(one, dict) else one if isinstance(one, list) else () for one in level)
-        level = [each for some in inside for each in some]
-    return bool(level)
 
 
 def _with_calls(last: ReplyPiece, calls: Sequence[_Call]) -> ReplyPiece:

@@ -8,7 +8,6 @@ Only Opik's scores of its pages (`ui`) are surely people's, as are Inspect's edi
 Braintrust writes into `expected`. Other scores of Opik and Braintrust are of an unknown kind.
 """
 
-import json
 import struct
 import zipfile
 import zlib
@@ -20,6 +19,7 @@ from typing import Any
 from tutelage.base.errors import TutelageError
 from tutelage.data.annotations import Exported, Parts, RaterKind, Statement
 from tutelage.data.export_values import as_number, key_of, moment, words
+from tutelage.data.json_values import parse_json
 from tutelage.data.readers import RowPlace, TableRow, Values, a_type
 from tutelage.data.tables import Table, read_table
 from tutelage.data.tracker_exports import subject_of
@@ -28,8 +28,8 @@ from tutelage.data.tracker_exports import subject_of
 def _object(value: object) -> Mapping[str, Any]:
     """An object, or the JSON text of one, as tables have it; empty for anything else."""
     if isinstance(value, str) and value.lstrip()[:1] == "{":
-        with suppress(ValueError, RecursionError):
-            value = json.loads(value)
+        with suppress(ValueError):
+            value = parse_json(value)
     return value if isinstance(value, Mapping) else {}
 
 
@@ -171,8 +171,8 @@ def export_table(source: str) -> Table:
     if path.suffix == ".eval" and path.is_file():
         return _log_table(source, _eval_samples(path))
     if path.suffix == ".json" and path.is_file():
-        with suppress(ValueError, RecursionError, OSError):
-            log = json.loads(path.read_bytes())
+        with suppress(ValueError, OSError):
+            log = parse_json(path.read_bytes())
             if isinstance(log, dict) and isinstance(log.get("samples"), list) and isinstance(log.get("eval"), dict):
                 return _log_table(source, [_with_eval(sample, log["eval"]) for sample in log["samples"]])
     return read_table(source)
@@ -195,10 +195,10 @@ def _eval_samples(path: Path) -> list[Mapping[str, object]]:
             names = [name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
             if sum(archive.getinfo(name).file_size for name in names) > _MEMBERS:
                 raise TutelageError(f"{path} unfolds to more than {_MEMBERS >> 20} MiB of samples; import it in parts.")
-            header = json.loads(_member(path, archive, "header.json")) if "header.json" in archive.namelist() else {}
+            header = parse_json(_member(path, archive, "header.json")) if "header.json" in archive.namelist() else {}
             run = _object(_object(header).get("eval"))
-            return [_with_eval(json.loads(_member(path, archive, name)), run) for name in sorted(names)]
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, RecursionError, OSError, struct.error) as error:
+            return [_with_eval(parse_json(_member(path, archive, name)), run) for name in sorted(names)]
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, struct.error) as error:
         raise TutelageError(f"{path} is no complete log of Inspect: {error}.") from error
 
 

@@ -8,12 +8,12 @@ OpenAI reply (`choices`), a LangChain reply (`generations`), {"output": "..."}, 
 messages or of a reply, as tables have it.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tutelage.data.annotations import Exported, Parts
+from tutelage.data.json_values import parse_json
 from tutelage.data.message_values import framed, to_answer, turns
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Messages, user
@@ -76,8 +76,8 @@ def _unfolded(value: object, key: str) -> object:
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
         return value
     try:
-        inner = json.loads(value)
-    except (ValueError, RecursionError):
+        inner = parse_json(value)
+    except ValueError:
         return value
     if isinstance(inner, list):
         return inner if inner and all(isinstance(each, dict) and _is_message(each) for each in inner) else value

@@ -9,7 +9,6 @@ A record has one response, which is rated or corrected, or two, of which one is 
 their project gave them: the usual ones are recognised, others are named by `Parts`.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Any
 
 from tutelage.data.annotations import Exported, Parts, Statement, Subject
 from tutelage.data.export_values import as_number, asked, key_of, moment, said, words
+from tutelage.data.json_values import parse_json
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Messages
 from tutelage.data.row_values import Unusable
@@ -131,7 +131,7 @@ def _value(value: object, names: tuple[str, ...]) -> float | str:
     """The number or word of an answer; for a choice between two responses a word of `CHOICES`, if it names one."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         with suppress(ValueError):
-            value = json.loads(value)
+            value = parse_json(value)
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, Mapping):

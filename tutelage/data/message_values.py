@@ -6,13 +6,13 @@ hh-rlhf transcript, is in `tutelage.data.transcripts`.
 """
 
 import ast
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from tutelage.data.images import part_address
+from tutelage.data.json_values import parse_json
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import AssistantTurn, ImagePart, Message, Messages, Role, spoken, user
 from tutelage.data.row_values import (
@@ -94,8 +94,8 @@ def _from_text(value: str, cells: Cells, column: str) -> object:
     if not holds_messages(value):
         raise Unusable(f"{column} is text, not a list of messages")
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
+        return parse_json(value)
+    except ValueError:
         pass
     try:
         messages: object = ast.literal_eval(value.strip())

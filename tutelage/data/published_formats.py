@@ -11,11 +11,11 @@ Ties are left out, and so are Arena conversations with several turns in which th
 response.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tutelage.data.json_values import parse_json
 from tutelage.data.message_values import Ask, conversation, question_from, turns
 from tutelage.data.preference_formats import Pair
 from tutelage.data.readers import Values, a_type
@@ -136,7 +136,7 @@ def _json_list(values: Values, column: str) -> list[object]:
     value = values.get(column)
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except ValueError:
             raise Unusable(f"{column} is no JSON list") from None
     if not isinstance(value, list) or not value:

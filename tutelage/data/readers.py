@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, cast, overload
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence, counted
-from tutelage.data.json_values import parse_json, repeated_key
+from tutelage.data.json_values import DeepJson, parse_json, repeated_key
 
 Values: TypeAlias = Mapping[str, object]
 KEYS_NAMED = 20
@@ -100,8 +100,8 @@ def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
         return _json_lines(name, content)
     text = _decode(name, content)
     try:
-        whole = json.loads(text)
-    except RecursionError as error:
+        whole = parse_json(text)
+    except DeepJson as error:
         raise TutelageError(Sentence("%(name)s is nested too deeply to be a table.", name=name)) from error
     except ValueError as error:  # includes JSONDecodeError, and numbers of more than 4,300 digits
         by_lines = text.lstrip().startswith("{") and "Extra data" in str(error)
@@ -112,7 +112,7 @@ def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
         return _json_lines(name, content)
     if (key := repeated_key(text.encode(), whole)) is not None:
         raise TutelageError(Sentence("%(name)s gives the key %(key)s of an object twice.", name=name, key=key))
-    return _json_rows(_the_list(name, whole))
+    return (_json_row(RowPlace("row", number), item) for number, item in enumerate(_the_list(name, whole), 1))
 
 
 def kind_of(name: str) -> str:
@@ -197,11 +197,6 @@ def lines_of_json(name: str, content: bytes) -> tuple[LinesOfJson, tuple[BrokenR
     return LinesOfJson(content, starts, numbers), tuple(broken), tuple(columns)
 
 
-def _json_rows(items: list[object]) -> Iterator[TableRow | BrokenRow]:
-    for number, item in enumerate(items, 1):
-        yield _json_row(RowPlace("row", number), item)
-
-
 def has_lines_of_json(name: str, content: bytes) -> bool:
     """Whether the file has one object per line, by its name and its first line."""
     return kind_of(name) in (".jsonl", ".ndjson") and _is_object(content[: content.find(b"\n") + 1 or None])
@@ -209,8 +204,8 @@ def has_lines_of_json(name: str, content: bytes) -> bool:
 
 def _is_object(line: bytes) -> bool:
     try:
-        return isinstance(json.loads(line.removeprefix(codecs.BOM_UTF8)), dict)
-    except (ValueError, RecursionError):
+        return isinstance(parse_json(line.removeprefix(codecs.BOM_UTF8)), dict)
+    except ValueError:
         return False
 
 
@@ -238,7 +233,7 @@ def _json_line(name: str, number: int, line: bytes, start: int) -> TableRow | Br
         return _json_row(RowPlace("line", number), value)
     except UnicodeDecodeError as error:
         raise _not_utf8(name, number, start + error.start) from error
-    except RecursionError:
+    except DeepJson:
         return BrokenRow(RowPlace("line", number), Sentence("nested too deeply"))
     except ValueError:
         blank = not line.decode().strip()
@@ -360,8 +355,8 @@ def _is_json(text: str) -> bool:
     """Whether a text is a list of JSON objects, or an object on every line. `{}` may be a text."""
     for values in (text.split("\n"), [text]) if re.match(r"\s*[\[{]", text) else ():
         try:
-            parsed = [json.loads(value) for value in values if value.strip()]
-        except (ValueError, RecursionError):
+            parsed = [parse_json(value) for value in values if value.strip()]
+        except ValueError:
             continue
         rows = parsed[0] if len(parsed) == 1 and isinstance(parsed[0], list) else parsed
         return bool(rows) and all(isinstance(row, dict) and row for row in rows)

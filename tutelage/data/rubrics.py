@@ -13,7 +13,6 @@ Rewards, 2507.17746). A missing verdict is no 0: its criterion leaves both sums,
 line, as in OpenRubrics (Liu et al. 2025, 2510.07743).
 """
 
-import json
 import math
 import re
 from collections import Counter
@@ -21,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.json_values import parse_json
 
 COLUMNS = ("rubric", "rubrics")
 """Columns with rubrics: of Rubrics as Rewards and OpenRubrics, and of HealthBench and RubricBench."""
@@ -84,7 +84,7 @@ def rubric_score(rubric: Rubric, verdicts: Sequence[bool | None]) -> float | Non
 def _parts(cell: object) -> Sequence[object]:
     if isinstance(cell, str) and cell.lstrip().startswith(("[", "{")):
         try:
-            cell = json.loads(cell)
+            cell = parse_json(cell)
         except ValueError as error:
             raise TutelageError(f"It begins like JSON and is none ({error}).") from error
     if isinstance(cell, str):

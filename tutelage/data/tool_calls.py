@@ -18,6 +18,7 @@ from zlib import crc32
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_template import opening, render_prompt, render_turns
 from tutelage.data.chat_tokens import write_turns
+from tutelage.data.json_values import parse_json
 from tutelage.data.records import Message, Messages, ToolCall, tools_of
 from tutelage.data.row_values import Unusable, encodable
 from tutelage.data.tokenizer import Tokenizer, decode_text, facts, overlap
@@ -175,8 +176,8 @@ def bare_calls(text: str) -> Calls:
     if not body.startswith("{"):
         return text, ()
     try:
-        value: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        value = parse_json(body)
+    except ValueError:
         raise Unusable("a call that is no JSON object") from None
     if not (isinstance(value, Mapping) and "name" in value and {"parameters", "arguments"} & value.keys()):
         return text, ()
@@ -225,9 +226,9 @@ def _typed_value(text: str, kinds: Set[str]) -> object:
     if "string" in kinds or not kinds - {"null"}:
         return text
     try:
-        value = json.loads(text)
+        value = parse_json(text)
         encodable(json.dumps(value, ensure_ascii=False, allow_nan=False), "a call")
-    except (ValueError, RecursionError, Unusable):
+    except (ValueError, Unusable):
         return _WORDS.get(text, text)
     return value
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 
+from tutelage.data.json_values import parse_json
 from tutelage.data.readers import a_type
 from tutelage.data.records import ToolCall
 from tutelage.data.row_values import Unusable, encodable
@@ -76,8 +77,8 @@ def _loaded(value: object, what: str) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value) if value.strip() else None
-    except (ValueError, RecursionError):
+        return parse_json(value) if value.strip() else None
+    except ValueError:
         raise Unusable(f"{what}: text that is not JSON") from None
 
 

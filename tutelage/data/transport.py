@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.data.json_values import parse_json
 
 if TYPE_CHECKING:
     import httpx
@@ -130,7 +131,7 @@ class Transport:
 
     def _decoded(self, text: str) -> Any:
         try:
-            return json.loads(text)
+            return parse_json(text)
         except ValueError as error:
             raise TutelageError(f"{self.name} did not answer with JSON. Is the address right?") from error
 

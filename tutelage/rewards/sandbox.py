@@ -8,7 +8,6 @@ logged.
 """
 
 import atexit
-import json
 import logging
 import os
 import pickle
@@ -24,6 +23,7 @@ from functools import cache
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.json_values import DeepJson, parse_json
 
 log = logging.getLogger(__name__)
 
@@ -217,12 +217,11 @@ def last_match(pattern: str, text: str) -> str | None:
 
 
 def parsed_json(text: str) -> Any:
-    """Parse JSON, in which NaN and Infinity are no numbers. Raises ValueError, RecursionError."""
-    return json.loads(text, parse_constant=_no_number)
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    """Parse JSON, in which NaN and Infinity are no numbers. Raises ValueError, and LimitExceeded for deep nesting."""
+    try:
+        return parse_json(text, strict=True)
+    except DeepJson as error:
+        raise LimitExceeded(f"A text cannot be read: {error}.") from None
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

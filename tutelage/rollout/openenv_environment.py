@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tutelage.base.concurrency import awaited
 from tutelage.base.errors import TutelageError
+from tutelage.data.json_values import parse_json
 from tutelage.data.records import Message
 from tutelage.rollout.episodes import Episode, Row, play_with_tools
 from tutelage.rollout.tools.tool import Fault, Tool, Toolbox
@@ -158,7 +159,7 @@ def action_of(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     if body.startswith("```") and body.endswith("```") and "\n" in body:
         body = body.partition("\n")[2].removesuffix("```").strip()
     try:
-        value: Any = json.loads(body)
+        value = parse_json(body)
     except ValueError:
         value = body
     if isinstance(value, dict):

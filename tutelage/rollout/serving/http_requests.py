@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tutelage.base.nouns import counted
+from tutelage.data.json_values import parse_json
 from tutelage.rollout.serving.protocol.request_fields import RequestError, error_body
 
 OPEN_PATHS = frozenset({"/health", "/ping"})
@@ -94,12 +95,8 @@ async def read_json(request: Request, most: int) -> Any:
     if body and not kind:
         raise RequestError("The body has no content type; send application/json.", status=415)
     try:
-        value = json.loads(body or b"{}", parse_constant=_no_constant)
+        value = parse_json(bytes(body) or b"{}", strict=True)
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is a UnicodeEncodeError
         return value
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RequestError(f"The body is not JSON: {error}.") from error
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")

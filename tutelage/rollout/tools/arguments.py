@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tutelage.base.nouns import counted
+from tutelage.data.json_values import parse_json
 from tutelage.data.readers import a_type
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -40,15 +41,9 @@ def read_arguments(text: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parse(text: str, place: str) -> object:
     try:
-        return json.loads(text, parse_constant=_no_number)
-    except RecursionError:
-        raise UnfitArguments(f"{place} are nested too deeply") from None
+        return parse_json(text, strict=True)
     except ValueError as error:
         raise UnfitArguments(f"{place} are not valid JSON: {error}") from None
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _fit(value: Any, schema: Mapping[str, Any], place: str) -> Any:
