@@ -18,7 +18,7 @@ from tutelage.rewards.rules import ExactMatch
 from tutelage.rewards.scores import reward_metrics
 from tutelage.rollout.environment import Environment
 from tutelage.rollout.tools.builtin import load_tools
-from tutelage.train.rl.pretraining_mix import PretrainingMix
+from tutelage.train.supervised.language import PretrainingMix
 
 ASKED = [f"What is {topic}?" for topic in ("rain", "the sun", "a star", "light", "air", "water", "sugar", "a cloud")]
 

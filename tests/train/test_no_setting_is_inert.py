@@ -18,7 +18,7 @@ from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import GradientSteps
 from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
-from tutelage.train.rl.pretraining_mix import PretrainingMix
+from tutelage.train.supervised.language import PretrainingMix
 
 HONOURED = {
     *("Recipe.samples", "Recipe.dynamic_sampling", "Recipe.entropy", "Recipe.ptx", "Recipe.critic"),

@@ -34,10 +34,9 @@ from tutelage.models.policy import Policy
 from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Completions
 from tutelage.train.rl.batch_scores import score_rows
-from tutelage.train.rl.pretraining_mix import PretrainingMix
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.fit import WeightedRows, fit, imitate
-from tutelage.train.supervised.language import mean_loss
+from tutelage.train.supervised.language import PretrainingMix, mean_loss
 from tutelage.train.supervised.preference_job import completion_logps
 from tutelage.train.supervised.reward_model import row_scores
 

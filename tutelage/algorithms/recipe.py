@@ -7,7 +7,7 @@ is row-wise, so it is additive over any split of a batch. The states of pieces a
 `RecipeState`, which is saved in checkpoints. The training loop and the networks are in `tutelage.train`.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from tutelage.algorithms.slots import (
 )
 from tutelage.base.errors import TutelageError
 from tutelage.core.baselines import score_norm_bound
-from tutelage.core.batch import Batch, ScoredRollout
+from tutelage.core.batch import Batch, ScoredRollout, extended
 from tutelage.core.kl import kl_estimate
 from tutelage.core.pieces import Context, Observation, State, apply, init, traits
 from tutelage.core.reduce import at_last_token, masked_mean, masked_var
@@ -138,8 +138,7 @@ def prepare(
         psi = psi * scored.importance
     if scored.given is not None:  # a policy gradient requires sampled completions
         psi = torch.where(scored.given[:, None], 0.0, psi)
-    columns = {f.name: getattr(scored, f.name) for f in fields(ScoredRollout)}
-    return Batch(**columns, advantage=psi, target=target), state, metrics
+    return extended(scored, Batch, advantage=psi, target=target), state, metrics
 
 
 def objective(

@@ -13,7 +13,7 @@ only models see: the tokens of the rows as contexts.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -233,14 +233,8 @@ class Pairs:
 
     def rows(self, index: Index) -> Self:
         """The pairs at `index`."""
-        return replace(
-            self,
-            chosen=self.chosen.rows(index),
-            rejected=self.rejected.rows(index),
-            p_chosen=self.p_chosen[index],
-            weight=self.weight[index],
-            margin=self.margin[index],
-        )
+        columns: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: x.rows(index) if isinstance(x, Rows) else x[index] for k, x in columns.items()})
 
     def lengths(self) -> Lengths:
         """Tokens of both sides of each pair. Int[B]"""
@@ -262,6 +256,14 @@ class Pairs:
     def both(self) -> Rows:
         """All chosen rows, then all rejected ones, padded to a common width. 2B rows"""
         return stacked(self.chosen, self.rejected)
+
+
+B = TypeVar("B", bound=Rows | Pairs)
+
+
+def extended(batch: Rows | Pairs, kind: type[B], **more: Any) -> B:
+    """The batch as one of a `kind` with `more` columns."""
+    return kind(**{f.name: getattr(batch, f.name) for f in fields(kind) if hasattr(batch, f.name)} | more)
 
 
 def stacked(*parts: Rows) -> Rows:

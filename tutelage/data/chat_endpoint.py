@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.records import Message, Messages, message_row, texts_only, tools_of, user
+from tutelage.data.records import Message, Messages, call_json, message_row, texts_only, tools_of, user
 from tutelage.data.transport import InvalidAddress, Transport, check_key
 
 KEY = "TUTELAGE_ENDPOINT_KEY"
@@ -120,10 +120,7 @@ def _wire_row(message: Message, reader: str) -> dict[str, object]:
         return dict(texts_only((message,), reader)[0])
     row = message_row(message)
     if message.calls:
-        row["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
+        row["tool_calls"] = [call_json(call) for call in message.calls]
     return row
 
 

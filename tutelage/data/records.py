@@ -159,6 +159,11 @@ def _from_parts(content: str | list[dict[str, str]]) -> tuple[str, tuple[ImagePa
     return text, tuple(images)
 
 
+def call_json(call: ToolCall) -> dict[str, Any]:
+    """The call in OpenAI's format, with its arguments as text."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
 def _call_row(call: ToolCall) -> dict[str, object]:
     row: dict[str, object] = {
         "type": "function",

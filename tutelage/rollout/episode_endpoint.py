@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Message, Messages
+from tutelage.data.records import Message, Messages, call_json
 from tutelage.rollout.episodes import Episode
 from tutelage.rollout.serving.asgi_server import listen, server
 from tutelage.rollout.serving.http_requests import Guard, read_json
@@ -36,7 +36,7 @@ from tutelage.rollout.serving.model_routes import (
     event,
 )
 from tutelage.rollout.serving.protocol.bodies import ChatFields
-from tutelage.rollout.serving.protocol.replies import Json, call_json, finish_of, message_json
+from tutelage.rollout.serving.protocol.replies import Json, finish_of, message_json
 from tutelage.rollout.serving.protocol.request_fields import RequestError, read_fields, refusal
 from tutelage.rollout.serving.protocol.requests import read_conversation
 

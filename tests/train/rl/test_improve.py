@@ -33,9 +33,8 @@ from tutelage.rewards.function import FunctionReward
 from tutelage.train.learner import NotFinite
 from tutelage.train.rl.batch_scores import score_rows, value_rows
 from tutelage.train.rl.critic import critic_network, make_critic
-from tutelage.train.rl.pretraining_mix import PretrainingMix
 from tutelage.train.supervised.fit import WeightedRows, imitate
-from tutelage.train.supervised.language import mean_loss
+from tutelage.train.supervised.language import PretrainingMix, mean_loss
 
 ONE_STEP = ("update.epochs=1", "update.minibatches=1")
 
@@ -462,8 +461,8 @@ def test_mixing_in_text_keeps_its_likelihood_up(tiny_model):
 
 @pytest.mark.parametrize("term", ["value/loss", "policy/objective", "ptx/loss"])
 def test_a_term_that_is_not_finite_is_named_and_no_weight_moves(tiny_model, monkeypatch, term):
-    from tutelage.train.rl import pretraining_mix as mixing
     from tutelage.train.rl import update
+    from tutelage.train.supervised import language as mixing
 
     policy = policy_of(tiny_model("llama"))
     text = some_rows(4)

@@ -276,8 +276,7 @@ def test_an_adapter_learns(tiny_model, name):
 
 
 def test_the_text_loss_is_part_of_the_objective(tiny_model):
-    from tutelage.train.rl.pretraining_mix import PretrainingMix
-    from tutelage.train.supervised.language import mean_loss
+    from tutelage.train.supervised.language import PretrainingMix, mean_loss
 
     policy = policy_of(tiny_model("llama"))
     text = some_rows(6, seed=4)

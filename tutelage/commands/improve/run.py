@@ -53,12 +53,12 @@ from tutelage.train.rl.critic import (
     make_critic,
     save_policy,
 )
-from tutelage.train.rl.pretraining_mix import PretrainingMix
 from tutelage.train.rl.rollouts import ENVIRONMENT, rollout_seed
 from tutelage.train.rl.setup import RolloutSettings
 from tutelage.train.run.folder import Run
 from tutelage.train.run.loop import Loop, Monitor, Training, load_state, recipe_state
 from tutelage.train.supervised.batches import Order, encode_demonstrations
+from tutelage.train.supervised.language import PretrainingMix
 
 if TYPE_CHECKING:
     from tutelage.rollout.environment import Environment

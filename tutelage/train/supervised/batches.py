@@ -82,6 +82,7 @@ def in_memory_if_few(values: Sequence[T]) -> Sequence[T]:
 
 @without_collection()
 def encode_records(
+    thing: str,
     records: Sequence[R],
     conversations: Callable[[R], Sequence[Conversation]],
     encode_one: Callable[[R, Sequence[EncodedRow]], T | str],
@@ -90,6 +91,7 @@ def encode_records(
 ) -> tuple[Sequence[T], Cuts]:
     """Records as token ids of at most `max_length` per conversation, without those that are dropped, and the truncation
     counts. `encode_one` makes the value of a record from the rows of its conversations, or returns why it is dropped.
+    Raises TutelageError, in which a record is a `thing`, if none is left.
 
     Many records are encoded when they are read. Encoded beforehand, for the counts and for what a chat template
     refuses: those with a conversation of more bytes than `max_length`, since a token has one byte or more, or with
@@ -113,13 +115,16 @@ def encode_records(
         cuts.dropped.append(f"row {number}: {encoded}")
         return None
 
+    encoded: Sequence[T]
     if len(records) <= MOST_IN_MEMORY:
-        encoded = (kept(number, record) for number, record in enumerate(records, 1))
-        return [one for one in encoded if one is not None], cuts
-    certain = _certain(records, conversations, tokenizer, max_length)
-    numbered = zip(enumerate(records, 1), certain, strict=False)
-    left = [record for (number, record), fits in numbered if fits or kept(number, record) is not None]
-    return EncodedWhenRead(left, lambda record: cast(T, value(record, Cuts()))), cuts
+        encoded = [one for number, record in enumerate(records, 1) if (one := kept(number, record)) is not None]
+    else:
+        numbered = zip(enumerate(records, 1), _certain(records, conversations, tokenizer, max_length), strict=False)
+        left = [record for (number, record), fits in numbered if fits or kept(number, record) is not None]
+        encoded = EncodedWhenRead(left, lambda record: cast(T, value(record, Cuts())))
+    if not encoded:
+        raise TutelageError(f"No {thing} fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}.")
+    return encoded, cuts
 
 
 def _certain(
@@ -135,7 +140,8 @@ def _certain(
             for each in part
         ]
         rendered = [one for each, fits in zip(part, short, strict=True) if fits for one in each]
-        written = iter(are_written([_answered(*one) for one in rendered if one[0]], tokenizer))
+        whole = ((*messages, Message("assistant", turn_text(response))) for messages, response in rendered if messages)
+        written = iter(are_written(list(whole), tokenizer))
         for each, fits in zip(part, short, strict=True):
             shown = [next(written) for messages, _ in each if messages] if fits else []
             yield fits and all(shown)
@@ -154,12 +160,8 @@ def _is_short(
         return False
     prose = isinstance(response, str) and all(message.is_text for message in messages)
     text = "".join(texts)
-    return prose and "<" not in text and _bytes(text) + overheads[roles] <= max_length
-
-
-def _answered(messages: Messages, response: AssistantTurn) -> Messages:
-    """The conversation with its response."""
-    return (*messages, Message("assistant", turn_text(response)))
+    size = len(text) if text.isascii() else len(text.encode())
+    return prose and "<" not in text and size + overheads[roles] <= max_length
 
 
 def _overhead(messages: Messages, tokenizer: Any) -> int:
@@ -167,10 +169,6 @@ def _overhead(messages: Messages, tokenizer: Any) -> int:
     END_MARKS for those after the response and at the start."""
     texts = sum(len(message.content.encode()) for message in messages)
     return max(0, len(render_prompt(messages, tokenizer).encode()) - texts) + END_MARKS
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def _spelled(records: Iterable[Sequence[Conversation]], tokenizer: Any) -> str:
@@ -200,18 +198,14 @@ def encode_demonstrations(
     records: Sequence[Demonstration], tokenizer: Any, max_length: int
 ) -> tuple[Sequence[EncodedRow], Cuts]:
     """Demonstrations as token ids, and the truncation counts. Many of them are encoded when they are read."""
-    encoded, cuts = encode_records(
+    return encode_records(
+        "demonstration",
         records,
         lambda record: [(record.messages, record.response)],
         lambda record, rows: replace(rows[0], weight=record.weight),
         tokenizer,
         max_length,
     )
-    if not encoded:
-        raise TutelageError(
-            f"No demonstration fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
-        )
-    return encoded, cuts
 
 
 @dataclass(frozen=True)
@@ -235,16 +229,14 @@ def encode_preferences(
     def pair(record: Preference, sides: Sequence[EncodedRow]) -> EncodedPair | str:
         return "both sides are equal once cut" if sides[0] == sides[1] else EncodedPair(sides[0], sides[1], record)
 
-    pairs, cuts = encode_records(
+    return encode_records(
+        "preference",
         records,
         lambda record: [(record.messages, record.chosen), (record.messages, record.rejected)],
         pair,
         tokenizer,
         max_length,
     )
-    if not pairs:
-        raise TutelageError(f"No preference fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}.")
-    return pairs, cuts
 
 
 def sources(pairs: Sequence[EncodedPair]) -> Sequence[Preference]:

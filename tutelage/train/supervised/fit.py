@@ -6,14 +6,14 @@ Losses take a part of a batch whose weights sum to 1 over the whole batch.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from tutelage.base.progress.phases import phase
-from tutelage.core.batch import Pairs, Rows
+from tutelage.core.batch import Pairs, Rows, extended
 from tutelage.core.reduce import token_weights
 from tutelage.models.backbone import adapter_dropout
 from tutelage.models.budget import Budget
@@ -36,7 +36,7 @@ class WeightedRows(Rows):
         if weights is not None:
             weight = rows.mask * torch.tensor(weights, device=rows.mask.device)[:, None]
             weight = weight / weight.sum().clamp(min=1e-12)
-        return cls(**{f.name: getattr(rows, f.name) for f in fields(Rows)}, weight=weight)
+        return extended(rows, cls, weight=weight)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,7 @@ class WeightedPairs(Pairs):
     @classmethod
     def of(cls, pairs: Pairs) -> Self:
         """Normalise the weights of a whole batch."""
-        parts = {f.name: getattr(pairs, f.name) for f in fields(Pairs)}
-        return cls(**parts | {"weight": pairs.weight / pairs.weight.sum().clamp(min=1e-12)})
+        return extended(pairs, cls, weight=pairs.weight / pairs.weight.sum().clamp(min=1e-12))
 
 
 def imitate(policy: Policy, rows: WeightedRows) -> tuple[Tensor, dict[str, Tensor]]:

@@ -6,10 +6,10 @@ and stored as a number per completion, so that no second model is held in memory
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
+from functools import partial
 from operator import attrgetter
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from tutelage.base.config import from_mapping, to_mapping
 from tutelage.base.errors import TutelageError
 from tutelage.base.imports import value_named
+from tutelage.core.batch import extended
 from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, PreferenceLoss
 from tutelage.core.rows import EncodedRow
 from tutelage.data.chat_tokens import pad_token_id
@@ -104,15 +105,6 @@ class ReferencePairs(WeightedPairs):
     ref_rejected: Tensor  # Float[B]
     drift: Tensor  # Float[B], one number for all rows
 
-    def rows(self, index: Tensor) -> Self:
-        """The pairs at `index`."""
-        return replace(
-            super().rows(index),
-            ref_chosen=self.ref_chosen[index],
-            ref_rejected=self.ref_rejected[index],
-            drift=self.drift[index],
-        )
-
 
 def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tuple[Tensor, dict[str, Tensor]]:
     """Σ w · loss over the pairs. Margins of the data are in the units that the loss documents.
@@ -198,13 +190,13 @@ def mean_drift(policy: Policy, rows: Sequence[EncodedRow], ref_logps: Sequence[f
 def referred_batch(policy: Policy, items: Sequence[ReferencePair], drift: float) -> ReferencePairs:
     """Padded batch whose weights sum to 1."""
     pairs = collate_pairs([item.pair for item in items], pad_token_id(policy.tokenizer), policy.device)
-    weighted = WeightedPairs.of(pairs)
 
     def column(name: str) -> Tensor:
         return torch.tensor([getattr(item, name) for item in items], device=policy.device)
 
-    return ReferencePairs(
-        **{field.name: getattr(weighted, field.name) for field in fields(weighted)},
+    return extended(
+        WeightedPairs.of(pairs),
+        ReferencePairs,
         ref_chosen=column("ref_chosen"),
         ref_rejected=column("ref_rejected"),
         drift=torch.full((len(items),), drift, device=policy.device),
@@ -230,15 +222,14 @@ def paired_job(
             drift = mean_drift(policy, [item.unrelated for item in items], ref_logps, budget)
         return referred_batch(policy, items, drift)
 
-    def objective(pairs: ReferencePairs) -> tuple[Tensor, dict[str, Tensor]]:
-        return compare(policy, loss, pairs)
-
+    objective = partial(compare, policy, loss)
+    look = (lambda: summed(policy, objective, batch(held_out), budget)) if held_out else None
     return Job(
         label=type(loss).__name__.lower(),
         steps=steps,
         batch=lambda step: batch(items(step)),
         objective=objective,
-        look=(lambda: summed(policy, objective, batch(held_out), budget)) if held_out else None,
+        look=look,
         tell=tell,
         show=SHOW,
     )

@@ -1,7 +1,7 @@
 """Training a process reward model on rated steps, by the cross-entropy of the score at the end of each step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from tutelage.base.config.bases import BatchSettings, RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.core.batch import Rows
+from tutelage.core.batch import Rows, extended
 from tutelage.core.rows import spread
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.records import RatedSteps
@@ -92,9 +92,8 @@ def rated_sources(items: Sequence[LabelledSteps]) -> Sequence[RatedSteps]:
 def labelled_rows(items: Sequence[LabelledSteps], pad: int, device: torch.device) -> LabelledStepRows:
     """Padded batch, in which every rated step has the same weight."""
     rows = step_rows([item.steps for item in items], pad, device)
-    columns = {field.name: getattr(rows, field.name) for field in fields(rows)}
     label = spread(torch.tensor([label for item in items for label in item.labels], device=device), rows.mask)
-    return LabelledStepRows(**columns, label=label, weight=rows.mask / rows.mask.sum())
+    return extended(rows, LabelledStepRows, label=label, weight=rows.mask / rows.mask.sum())
 
 
 def rate(model: ScalarModel, rows: LabelledStepRows) -> tuple[Tensor, dict[str, Tensor]]:

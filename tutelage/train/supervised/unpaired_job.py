@@ -1,16 +1,15 @@
 """KTO on single completions labelled good or bad (Ethayarajh et al. 2024, arXiv 2402.01306)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
-from tutelage.core.batch import Rows
+from tutelage.core.batch import Rows, extended
 from tutelage.core.preferences import Kto
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
@@ -57,16 +56,14 @@ def encode_unpaired(
     records: Sequence[UnpairedAnswer], tokenizer: Any, max_length: int
 ) -> tuple[Sequence[EncodedAnswer], Cuts]:
     """Labelled completions as token ids, and the truncation counts. Many of them are encoded when they are read."""
-    encoded, cuts = encode_records(
+    return encode_records(
+        "completion",
         records,
         lambda record: [(record.messages, record.completion)],
         lambda record, rows: (rows[0], record.label),
         tokenizer,
         max_length,
     )
-    if not encoded:
-        raise TutelageError(f"No completion fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}.")
-    return encoded, cuts
 
 
 def labels_of(answers: Sequence[EncodedAnswer]) -> list[bool]:
@@ -118,8 +115,9 @@ def labelled_batch(policy: Policy, items: Sequence[LabelledCompletion], drift: f
     rows = collate([item.row for item in items], pad_token_id(policy.tokenizer), policy.device)
     good = torch.tensor([item.good for item in items], device=policy.device)
     every = torch.ones(len(items), device=policy.device)
-    return LabelledRows(
-        **{field.name: getattr(rows, field.name) for field in fields(rows)},
+    return extended(
+        rows,
+        LabelledRows,
         good=good,
         ref_logp=torch.tensor([item.ref_logp for item in items], device=policy.device),
         drift=every * drift,
@@ -144,9 +142,7 @@ def unpaired_job(
         rows, ref_logps = [item.unrelated for item in items], [item.ref_unrelated for item in items]
         return labelled_batch(policy, items, mean_drift(policy, rows, ref_logps, budget))
 
-    def objective(rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
-        return single_loss(policy, loss, rows)
-
+    objective = partial(single_loss, policy, loss)
     return Job(
         label="kto",
         steps=steps,

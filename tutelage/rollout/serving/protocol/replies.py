@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from tutelage.data.records import Message, Messages, ToolCall
+from tutelage.data.records import Message, Messages, ToolCall, call_json
 from tutelage.data.tool_calls import CallForm
 from tutelage.rollout.serving.jobs import CompletionPiece, FinishReason, Generation, Scoring, TokenLogp, Version
 from tutelage.rollout.serving.protocol.bodies import ChatFields, CompletionsFields, TextFields
@@ -274,11 +274,6 @@ def message_json(message: Message) -> Json:
     if not message.calls:
         return said
     return said | {"content": message.content or None, "tool_calls": [call_json(call) for call in message.calls]}
-
-
-def call_json(call: ToolCall) -> Json:
-    """Call of a tool in OpenAI's format."""
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def finish_of(finish: FinishReason | None, calls: Sequence[ToolCall]) -> str | None:
