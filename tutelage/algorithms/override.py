@@ -66,7 +66,8 @@ class _Draft:
         return cls(type(piece), {f.name: drafted(getattr(piece, f.name)) for f in fields(piece)})
 
     def built(self) -> Any:
-        return self.cls(**{name: _built(value) for name, value in self.values.items()})
+        values = self.values.items()
+        return self.cls(**{name: value.built() if isinstance(value, _Draft) else value for name, value in values})
 
 
 def override(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
@@ -95,10 +96,6 @@ def drafted(value: Any) -> Any:
     return _Draft.of(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _built(value: Any) -> Any:
-    return value.built() if isinstance(value, _Draft) else value
-
-
 def _assign(draft: _Draft, path: str, text: str) -> None:
     *parents, last = path.split(".")
     done: list[str] = []
@@ -109,7 +106,7 @@ def _assign(draft: _Draft, path: str, text: str) -> None:
         if not isinstance(inner, _Draft):
             place, choices = ".".join(done), _choices(get_type_hints(draft.cls)[name])
             hint = f"; choose one first: {place}={'|'.join(choices)}" if choices else ""
-            raise TutelageError(f"{path}: {place} is {_shown(inner)} and has no settings{hint}.")
+            raise TutelageError(f"{path}: {place} is {'none' if inner is None else inner} and has no settings{hint}.")
         draft = inner
     _check_name(draft, last, done)
     draft.values[last] = _read(text, get_type_hints(draft.cls)[last], path)
@@ -173,7 +170,3 @@ def _expected(members: tuple[Any, ...], choices: dict[str, type]) -> list[str]:
     expected += [" or ".join(get_args(m)) for m in members if get_origin(m) is Literal]
     expected += ["none"] if types.NoneType in members else []
     return expected + ([f"one of {', '.join(choices)} or module:NAME"] if choices else [])
-
-
-def _shown(value: Any) -> str:
-    return "none" if value is None else str(value)

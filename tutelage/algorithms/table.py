@@ -77,13 +77,11 @@ def plain(value: object) -> Plain:
 def pieces() -> dict[str, dict[str, str]]:
     """The pieces accepted by each open slot, with the first sentence of their docstrings."""
     return {
-        protocol.__name__.lower(): {cls.__name__: _first_sentence(cls.__doc__ or "") for cls in classes}
+        protocol.__name__.lower(): {
+            cls.__name__: " ".join((cls.__doc__ or "").strip().split("\n\n")[0].split()) for cls in classes
+        }
         for protocol, classes in PIECES.items()
     }
-
-
-def _first_sentence(doc: str) -> str:
-    return " ".join(doc.strip().split("\n\n")[0].split())
 
 
 def _also(recipe: Recipe) -> str:

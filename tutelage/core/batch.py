@@ -233,8 +233,9 @@ class Pairs:
 
     def rows(self, index: Index) -> Self:
         """The pairs at `index`."""
-        columns: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: x.rows(index) if isinstance(x, Rows) else x[index] for k, x in columns.items()})
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        own: dict[str, Any] = {k: x.rows(index) if isinstance(x, Rows) else x[index] for k, x in columns.items()}
+        return replace(self, **own)
 
     def lengths(self) -> Lengths:
         """Tokens of both sides of each pair. Int[B]"""

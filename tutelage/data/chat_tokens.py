@@ -46,7 +46,8 @@ def encode(messages: Messages, response: AssistantTurn | None, tokenizer: Tokeni
         return _encode_through_template(messages, response, tokenizer)
     special = facts(tokenizer)
     prompt = [*special.start, *encode_text(render_prompt(messages, tokenizer), tokenizer)]
-    prompt = prompt or [_start_of_nothing(tokenizer)]
+    start = tokenizer.bos_token_id
+    prompt = prompt or [plain_end_id(tokenizer) if start is None else start]
     if response is None:
         return prompt, []
     response = text_only(response, "a tokenizer without a chat template")
@@ -287,10 +288,6 @@ class _Guard:
 
 
 # Tokens that start, end and pad --------------------------------------------------------------------------------------
-
-
-def _start_of_nothing(tokenizer: Tokenizer) -> int:
-    return tokenizer.bos_token_id if tokenizer.bos_token_id is not None else plain_end_id(tokenizer)
 
 
 def plain_end_id(tokenizer: Tokenizer) -> int:

@@ -234,17 +234,14 @@ def is_argilla_flat(values: Values) -> bool:
     return any(map(_ANSWERS.fullmatch, values))
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
 def argilla_flat(values: Values, parts: Parts) -> Exported:
     key = f"argilla:{key_of(values, '_server_id', 'id')}"
     questions = [match[1] for column in values if (match := _ANSWERS.fullmatch(column))]
     answers = []
     for question in questions:
         columns = (f"{question}.responses", f"{question}.responses.users", f"{question}.responses.status")
-        given, raters, statuses = (_list(values.get(column)) for column in columns)
+        cells = (values.get(column) for column in columns)
+        given, raters, statuses = (cell if isinstance(cell, list) else [] for cell in cells)
         for place, value in enumerate(given):
             rater = str(raters[place] or "") if place < len(raters) else ""
             dropped = _status({"status": statuses[place] if place < len(statuses) else None})

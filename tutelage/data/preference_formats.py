@@ -63,10 +63,6 @@ def _answer(side: Messages | str, column: str) -> AssistantTurn:
     return side if isinstance(side, str) else only_answer(side, column)
 
 
-def _side(values: Values, column: str, prompt: Messages) -> AssistantTurn:
-    return _answer(_after(values, column, prompt), column)
-
-
 def without_prompt(messages: Messages, prompt: Messages) -> Messages:
     """The messages after the prompt, with or without its system message, or all if they do not repeat it."""
     asked = tuple(replace(message, tools=()) for message in prompt)
@@ -159,7 +155,7 @@ def _beside_messages(values: Values) -> Pair:
     """ms-swift's pairs: `messages` with the chosen answer, and the rejected one as text or as messages."""
     prompt, chosen = split_answer(turns(values, "messages"), "messages")
     column = "rejected_messages" if values.get("rejected_messages") else "rejected_response"
-    return framed(values, prompt), chosen, _side(values, column, prompt)
+    return framed(values, prompt), chosen, _answer(_after(values, column, prompt), column)
 
 
 TRAINERS: tuple[RowFormat[Pair], ...] = (

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from tutelage.rollout.serving.protocol.replies import ChatReply
@@ -33,31 +33,21 @@ class Chat:
 
     async def body(self) -> dict[str, Any]:
         """The whole response, with `feedback` if the completion was kept."""
-        for service in self._services:
-            try:
-                results = await self._submit(service)
-                try:
-                    body = await self._in_time(service, results.body())
-                finally:
-                    results.cancel()
-            except asyncio.CancelledError:
-                self.leave()
-                raise
-            except Exception as error:
-                await self._failed(service, error)
-                continue
-            self._report()
-            kept = await self._record(results)
-            return body | ({"feedback": kept} if kept else {})
-        raise AssertionError("the last failure is raised")
+        results, body = await self._first(Results.body)
+        kept = await self._record(results)
+        return body | ({"feedback": kept} if kept else {})
 
     async def begin(self) -> Results:
         """The results of the first service that begins to answer."""
+        return (await self._first(Results.arrival))[0]
+
+    async def _first(self, arrival: Callable[[Results], Awaitable[T]]) -> tuple[Results, T]:
+        """The results of the first service of which `arrival` comes, and what it is."""
         for service in self._services:
             try:
                 results = await self._submit(service)
                 try:
-                    await self._in_time(service, results.arrival())
+                    value = await self._in_time(service, arrival(results))
                 except BaseException:
                     results.cancel()
                     raise
@@ -67,8 +57,9 @@ class Chat:
             except Exception as error:
                 await self._failed(service, error)
                 continue
-            self._report()
-            return results
+            for failure in self._failures:  # a request that none can answer has none
+                _log.warning("%s; the present model answers", failure)
+            return results, value
         raise AssertionError("the last failure is raised")
 
     async def chunks(self, results: Results) -> AsyncGenerator[dict[str, Any]]:
@@ -117,11 +108,6 @@ class Chat:
         """The result; of a service that is not the last, within the time that it has. Raises TimeoutError."""
         last = service is self._services[-1]
         return await asyncio.wait_for(result, None if last else self._patience)
-
-    def _report(self) -> None:
-        """Log the failures of the services before the one that answers. A request that none can answer has none."""
-        for failure in self._failures:
-            _log.warning("%s; the present model answers", failure)
 
     def _record(self, results: Results | None, *, failed: bool = True) -> asyncio.Future[Any]:
         """Record the outcome in another thread; `results` are those of a complete response, `failed` says why there are

@@ -48,7 +48,8 @@ class Run:
         self._trackers: list[Tracker] = []
         if not self.finished:
             checkpoints.set_damaged_aside()
-        self.date = _date(path)
+        date = json.loads((path / "config.json").read_text(encoding="utf-8")).get("date")
+        self.date = datetime.date.fromisoformat(date) if date else datetime.date.today()
         """Date on which the run began, which chat templates write."""
         latest = checkpoints.latest()
         reached = step_of(latest) if latest else -1
@@ -262,11 +263,6 @@ def _left_at_once(path: Path) -> bool:
         any((path / name).stat().st_size for name in names & logs)
         or ("checkpoints" in names and any((path / "checkpoints").iterdir()))
     )
-
-
-def _date(path: Path) -> datetime.date:
-    stored = json.loads((path / "config.json").read_text(encoding="utf-8")).get("date")
-    return datetime.date.fromisoformat(stored) if stored else datetime.date.today()
 
 
 def _description(settings: object) -> dict[str, object]:
