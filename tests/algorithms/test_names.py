@@ -46,7 +46,7 @@ def test_a_recipe_of_ones_own_by_dotted_path() -> None:
     assert recipe_named(f"{__name__}:OWN") is OWN
     for path, why in (
         (f"{__name__}:PIECES", "is a dict, not a Recipe"),
-        (f"{__name__}:NOTHING", "has no NOTHING"),
+        (f"{__name__}:NOTHING", "has no 'NOTHING'"),
         ("no_such_module:X", "No module named 'no_such_module'"),
     ):
         with pytest.raises(TutelageError, match=why):

@@ -8,6 +8,7 @@ from offenders import for_each
 from tutelage.base import config
 from tutelage.base.config import Checkpoints, Lora, Model, Optimiser, Sampling, from_mapping
 from tutelage.base.config.flags import settings_below, settings_from
+from tutelage.base.config.sections import SearchSettings
 from tutelage.base.errors import TutelageError
 from tutelage.commands.completion import settings_by_command
 from tutelage.commands.distill.settings import DistillSettings
@@ -16,6 +17,14 @@ from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.rejection.settings import RejectionSettings
 from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.sft.settings import SftSettings
+
+
+@for_each([(Checkpoints, "keep", 0, "--checkpoints.keep"), (SearchSettings, "width", 1, "--test-time.width")])
+def test_a_refusal_names_the_flag_in_its_section(cls: type, name: str, value: int, flag: str) -> None:
+    with pytest.raises(TutelageError, match=rf"{flag} is {value}"):
+        from_mapping(cls, {name: value})
+    commands = (settings for variants in settings_by_command().values() for settings in variants)
+    assert any(flag in each.flags for settings in commands for each in settings_below(settings))
 
 
 @for_each(

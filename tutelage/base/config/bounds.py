@@ -26,12 +26,17 @@ def require_finite(settings: object, section: str = "") -> None:
                 raise TutelageError(f"--{key.replace('_', '-')} is {number}; it must be a finite number.")
 
 
+def _flag(settings: object, name: str) -> str:
+    """Return the flag of a setting; a class that is a section names it, with a dot, in SECTION."""
+    return f"--{getattr(settings, 'SECTION', '')}{name}".replace("_", "-")
+
+
 def at_least(settings: object, **least: float) -> None:
     """Raise TutelageError if a number is below its bound: `at_least(self, steps=1, epochs=0.0)`. None has no bound."""
     for name, bound in least.items():
         value = getattr(settings, name)
         if value is not None and not value >= bound:
-            raise TutelageError(f"--{name.replace('_', '-')} is {value}; it must be at least {bound}.")
+            raise TutelageError(f"{_flag(settings, name)} is {value}; it must be at least {bound}.")
 
 
 def above_zero(settings: object, *names: str) -> None:
@@ -39,7 +44,7 @@ def above_zero(settings: object, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
         if not value > 0:
-            raise TutelageError(f"--{name.replace('_', '-')} is {value}; it must be above 0.")
+            raise TutelageError(f"{_flag(settings, name)} is {value}; it must be above 0.")
 
 
 def within(settings: object, low: float, high: float, *names: str) -> None:
@@ -47,7 +52,7 @@ def within(settings: object, low: float, high: float, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
         if not low <= value <= high:
-            raise TutelageError(f"--{name.replace('_', '-')} is {value}; it must be from {low} to {high}.")
+            raise TutelageError(f"{_flag(settings, name)} is {value}; it must be from {low} to {high}.")
 
 
 def a_seed(settings: object) -> None:
@@ -61,5 +66,5 @@ def a_share(settings: object, *names: str) -> None:
         value = getattr(settings, name)
         if not 0 <= value < 1:
             raise TutelageError(
-                f"--{name.replace('_', '-')} is {value}; a share must be at least 0 and below 1 (0.1 is a tenth)."
+                f"{_flag(settings, name)} is {value}; a share must be at least 0 and below 1 (0.1 is a tenth)."
             )

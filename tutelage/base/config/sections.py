@@ -111,6 +111,7 @@ POLICY_EPS = 1e-5
 class SearchSettings:
     """Search effort of test-time preference optimisation (Li et al. 2025)."""
 
+    SECTION: ClassVar[str] = "test_time."
     rounds: int = 0
     """Rounds of critique, advice and revision; 0 disables the search, 2 is usual."""
     width: int = 5
@@ -175,16 +176,14 @@ class Optimiser:
 class Checkpoints:
     """Frequency of checkpoints and number to keep."""
 
+    SECTION: ClassVar[str] = "checkpoints."
     every: int = 100
     """Save a checkpoint every N steps; 0 saves only the last step."""
     keep: int = 2
     """Number of newest checkpoints to keep, in addition to the best one."""
 
     def __post_init__(self) -> None:
-        if self.every < 0:
-            raise TutelageError(f"checkpoints.every is {self.every}: it must be 0 (only the last step) or more.")
-        if self.keep < 1:
-            raise TutelageError(f"checkpoints.keep is {self.keep}: at least one checkpoint has to stay.")
+        at_least(self, every=0, keep=1)
 
     def due(self, step: int) -> bool:
         """Whether the step with this number (counted from 1) ends with a checkpoint."""
@@ -195,6 +194,7 @@ class Checkpoints:
 class Shape:
     """Size of a language model that is trained from scratch."""
 
+    SECTION: ClassVar[str] = "shape."
     vocabulary: int = 2048
     """Maximum vocabulary of its byte-level BPE."""
     hidden: int = 128
@@ -209,9 +209,7 @@ class Shape:
     """Context length in tokens."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "layers", "heads", "context"):
-            if getattr(self, name) < 1:
-                raise TutelageError(f"shape.{name} is {getattr(self, name)}: it must be at least 1.")
+        at_least(self, hidden=1, layers=1, heads=1, context=1)
         if self.hidden % self.heads or (self.hidden // self.heads) % 2:
             raise TutelageError(
                 f"shape.hidden is {self.hidden} and shape.heads {self.heads}: every head needs the same even width."
