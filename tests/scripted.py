@@ -27,15 +27,7 @@ class ScriptedGenerator:
     def sync(self, version: int) -> None:
         """Do nothing: a script has no weights."""
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
         """`n` completions of each prompt; of the settings only the token limit applies."""
         limit = sampling.max_new_tokens
         numbered = ((prompt, number) for prompt in prompts.tokens for number in range(n))

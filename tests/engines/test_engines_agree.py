@@ -87,8 +87,8 @@ def test_sampled_tokens_and_their_update(pair, rank):
     """The tokens, their log-probabilities, and the gradient of the update that follows with kept activations."""
     plain, cpu = pair(rank)
     settings = config.Sampling(max_new_tokens=12, temperature=0.9)
-    first = frozenset(PROMPTS.ids)
-    rollouts = [policy.generate(PROMPTS, 4, settings, seed=3, scored_first=first) for policy in (plain, cpu)]
+    prompts = replace(PROMPTS, scored_first=frozenset(PROMPTS.ids))
+    rollouts = [policy.generate(prompts, 4, settings, seed=3) for policy in (plain, cpu)]
     assert torch.equal(rollouts[1].response, rollouts[0].response)
     assert torch.equal(rollouts[1].terminated, rollouts[0].terminated)
     torch.testing.assert_close(rollouts[1].logp, rollouts[0].logp, rtol=1e-4, atol=1e-5)
@@ -137,8 +137,8 @@ def test_the_reference_engine_leaves_a_model_unchanged_and_starts_no_compiler(ti
     before = [type(module) for module in backbone.model.modules()]
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a process was started"))
     policy = Policy(backbone)
-    sampling, first = config.Sampling(max_new_tokens=4), frozenset(PROMPTS.ids)
-    rollout = policy.generate(PROMPTS, 2, sampling, seed=0, scored_first=first)
+    prompts = replace(PROMPTS, scored_first=frozenset(PROMPTS.ids))
+    rollout = policy.generate(prompts, 2, config.Sampling(max_new_tokens=4), seed=0)
     policy.backward(policy.scores(rollout).logp.sum())
     assert [type(module) for module in backbone.model.modules()] == before
     assert not any("forward" in vars(module) for module in inner(backbone.model).modules())

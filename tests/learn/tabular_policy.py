@@ -124,15 +124,7 @@ class TabularGenerator:
     def sync(self, version: int) -> None:
         self.version = version
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
         table = self.policy.table.detach()
         prompt = torch.tensor([tokens[-1] for tokens in prompts.tokens])
         if sampling.temperature == 0:

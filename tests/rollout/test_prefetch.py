@@ -26,7 +26,7 @@ class Versioned(ScriptedGenerator):
     def sync(self, version):
         vars(self)["version"] = version
 
-    def generate(self, prompts, n, sampling, *, seed, scored_first=frozenset()):
+    def generate(self, prompts, n, sampling, *, seed):
         self.asked.append((seed, self.version))
         rollout = super().generate(prompts, n, sampling, seed=seed)
         return rollout.__class__(**{**vars(rollout), "version": torch.full_like(rollout.response, self.version)})
@@ -72,7 +72,7 @@ def test_the_next_rollout_is_drawn_while_this_one_is_learnt_from():
     begun = {step: threading.Event() for step in range(3)}
 
     class Slow(Versioned):
-        def generate(self, prompts, n, sampling, *, seed, scored_first=frozenset()):
+        def generate(self, prompts, n, sampling, *, seed):
             begun[seed].set()
             return super().generate(prompts, n, sampling, seed=seed)
 
@@ -87,7 +87,7 @@ def test_the_next_rollout_is_drawn_while_this_one_is_learnt_from():
 
 def test_an_error_of_the_background_is_raised_where_the_rollout_is_wanted():
     class Lost(Versioned):
-        def generate(self, prompts, n, sampling, *, seed, scored_first=frozenset()):
+        def generate(self, prompts, n, sampling, *, seed):
             if seed == 1:
                 raise RolloutError("no server is left")
             return super().generate(prompts, n, sampling, seed=seed)

@@ -30,7 +30,7 @@ class OneByOne(LocalGenerator):
     """The generator in this process, given one prompt and its seed at a time, as a server is: with other prompts beside
     it the last bits would differ."""
 
-    def generate(self, prompts, n, sampling, *, seed, scored_first=frozenset()):
+    def generate(self, prompts, n, sampling, *, seed):
         parts = [
             super(OneByOne, self).generate(
                 PromptTokens((tokens,), ("",)), n, sampling, seed=row_seed(seed, name, 0) % (2**31 - n)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
@@ -20,10 +20,17 @@ OnToken = Callable[[Int[Tensor, " B"]], None]
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """Tokenised prompts of at least one token each. `ids` identify the random streams of the prompts."""
+    """Tokenised prompts of at least one token each. `ids` identify the random streams of the prompts; those in
+    `scored_first` have rows that a policy in this process scores next with gradients, once each, before any weight
+    changes."""
 
     tokens: tuple[tuple[int, ...], ...]
     ids: tuple[str, ...]
+    scored_first: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def at(self, places: Sequence[int]) -> "PromptTokens":
+        """The prompts at these places."""
+        return replace(self, tokens=tuple(self.tokens[i] for i in places), ids=tuple(self.ids[i] for i in places))
 
 
 @dataclass(frozen=True)
@@ -144,11 +151,9 @@ class Engine(Protocol):
 
     def generate(
         self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, end_ids: Sequence[int], seed: int,
-        scored_first: frozenset[str] = frozenset(), rows_at_once: int | None = None, on_token: OnToken | None = None,
+        rows_at_once: int | None = None, on_token: OnToken | None = None,
     ) -> Rollout:  # fmt: skip
-        """Sample `n` completions per prompt, each ended by one of `end_ids` or the limit (see `sampling.sample`).
-        `scored_first`: ids of prompts whose rows are scored with gradients next, once each, before any weight
-        changes."""
+        """Sample `n` completions per prompt, each ended by one of `end_ids` or the limit (see `sampling.sample`)."""
 
     def decoding(self, size: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
         """Context for decoding, inside which weights must not change. `size` is the size of the rollout, if some of its

@@ -177,13 +177,13 @@ class PlainEngine:
         *,
         end_ids: Sequence[int],
         seed: int,
-        scored_first: frozenset[str] = frozenset(),
         rows_at_once: int | None = None,
         on_token: OnToken | None = None,
     ) -> Rollout:
         """See `Engine.generate` and `tutelage.engines.sampling.sample`."""
         limit = sampling.max_new_tokens
-        first = frozenset(x for x, name in zip(prompts.tokens, prompts.ids, strict=True) if name in scored_first)
+        named = zip(prompts.tokens, prompts.ids, strict=True)
+        first = frozenset(tokens for tokens, name in named if name in prompts.scored_first)
         size = RolloutSize(prompts.tokens, n, limit, first) if first else None
         with self.decoding(size) as decoders:
             return sample(

@@ -5,7 +5,7 @@ and again for its backward pass, which reduces and shards the gradients (Rajbhan
 stage 3; `torch.distributed.fsdp.fully_shard`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rollout, Rows, TokenScores
-from tutelage.engines.interface import OnToken, PromptTokens, Reference
+from tutelage.engines.interface import Reference
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, head_of, inner, layers
 from tutelage.engines.plain import PlainEngine
@@ -154,18 +153,7 @@ class ShardedEngine(PlainEngine):
         """See `Engine.total_norm`. Collective."""
         return total_norm(gradients, self.passes.ranks)
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        end_ids: Sequence[int],
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-        rows_at_once: int | None = None,
-        on_token: OnToken | None = None,
-    ) -> Rollout:
+    def generate(self, *arguments: Any, **named: Any) -> Rollout:
         """Raises RuntimeError; gather the weights to decode."""
         raise RuntimeError("decoding token by token through shards: use gathered() of the model around it")
 

@@ -171,24 +171,12 @@ class Policy(EngineModel):
         sampling: config.Sampling,
         *,
         seed: int,
-        scored_first: frozenset[str] = frozenset(),
         rows_at_once: int | None = None,
         on_token: Callable[[Int[Tensor, " B"]], None] | None = None,
     ) -> Rollout:
-        """Sample `n` completions per prompt; row b belongs to prompt b // n.
-
-        `scored_first` are ids of prompts whose rows are scored with gradients next, once each, before any weight
-        changes.
-        """
+        """Sample `n` completions per prompt; row b belongs to prompt b // n."""
         return self.engine.generate(
-            prompts,
-            n,
-            sampling,
-            end_ids=self.end_ids,
-            seed=seed,
-            scored_first=scored_first,
-            rows_at_once=rows_at_once,
-            on_token=on_token,
+            prompts, n, sampling, end_ids=self.end_ids, seed=seed, rows_at_once=rows_at_once, on_token=on_token
         )
 
     def save(self, folder: Path) -> None:

@@ -69,15 +69,7 @@ class ColocatedGenerator:
         """Tokens of a prompt and its completion for which vLLM has room."""
         return int(self.engine.model_config.max_model_len)
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
         """`n` completions of each prompt, see `Generator`. The engine sleeps afterwards."""
         policy = self.policy
         check_room(prompts, sampling.max_new_tokens, self.context, "vLLM has room for {}")

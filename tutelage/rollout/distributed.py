@@ -36,20 +36,12 @@ class DealtGenerator:
         """See `Generator.sync`."""
         self.generator.sync(version)
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
         """See `Generator.generate`. Raises `PeerError` if the generator of another rank fails."""
         costs = [len(tokens) + n * sampling.max_new_tokens for tokens in prompts.tokens]
         owners = deal(costs, prompts.tokens, self.ranks.size)
         own = [place for place, owner in enumerate(owners) if owner == self.ranks.rank]
-        mine = PromptTokens(tuple(prompts.tokens[i] for i in own), tuple(prompts.ids[i] for i in own))
+        mine = prompts.at(own)
 
         player = self.generator if isinstance(self.generator, Player) else None
 
@@ -58,7 +50,7 @@ class DealtGenerator:
                 return None
             if player is not None:
                 return player.play(mine, n, sampling, seed)
-            return self.generator.generate(mine, n, sampling, seed=seed, scored_first=scored_first)
+            return self.generator.generate(mine, n, sampling, seed=seed)
 
         with self.gathered():
             rollout = self.ranks.together(generate)
@@ -66,7 +58,7 @@ class DealtGenerator:
         whole = concatenate([part for _, part in parts if part is not None])
         places = torch.tensor([place for places, _ in parts for place in places])
         rows = (places.argsort()[:, None] * n + torch.arange(n)).flatten()
-        owner = torch.tensor(owners).repeat_interleave(n) if scored_first else None
+        owner = torch.tensor(owners).repeat_interleave(n) if prompts.scored_first else None
         whole = replace(whole.rows(rows), owner=owner)
         if player is not None:
             player.check(whole, self.ranks)
@@ -92,17 +84,9 @@ class SharedGenerator:
         with self.gathered():
             self.ranks.shared(lambda: self._own.sync(version))
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
         """See `Generator.generate`."""
-        return self.ranks.shared(lambda: self._own.generate(prompts, n, sampling, seed=seed, scored_first=scored_first))
+        return self.ranks.shared(lambda: self._own.generate(prompts, n, sampling, seed=seed))
 
     @property
     def _own(self) -> Generator:

@@ -38,9 +38,9 @@ def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any) -> list[EncodedPro
     return [EncodedPrompt(p, tuple(encode(p.messages, None, tokenizer)[0])) for p in prompts]
 
 
-def prompt_tokens(prompts: Sequence[EncodedPrompt]) -> PromptTokens:
+def prompt_tokens(prompts: Sequence[EncodedPrompt], scored_first: frozenset[str] = frozenset()) -> PromptTokens:
     """Generator arguments for some prompts: their token ids, and their ids as names of random streams."""
-    return PromptTokens(tuple(p.tokens for p in prompts), tuple(p.prompt.id for p in prompts))
+    return PromptTokens(tuple(p.tokens for p in prompts), tuple(p.prompt.id for p in prompts), scored_first)
 
 
 __all__ = ["Generator", "PromptTokens", "Rollout", "RolloutError"]
@@ -60,18 +60,8 @@ class Generator(Protocol):
     and the number of the completion, not on other rows.
     """
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
-        """Sample completions. `scored_first` are the ids of prompts whose rows a policy in this process scores next
-        with gradients, once each, before any weight changes. Raises TutelageError if a prompt leaves no room for a
-        completion."""
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
+        """Sample completions. Raises TutelageError if a prompt leaves no room for a completion."""
         ...
 
     def sync(self, version: int) -> None:

@@ -37,12 +37,11 @@ class LocalGenerator:
         sampling: config.Sampling,
         *,
         seed: int,
-        scored_first: frozenset[str] = frozenset(),
         on_token: Callable[[Tensor], None] | None = None,
     ) -> Rollout:
         """`n` completions of each prompt, see `Generator`; `on_token` receives the tokens Int[B] of every position
         as they are sampled."""
-        rollout = self.policy.generate(prompts, n, sampling, seed=seed, scored_first=scored_first, on_token=on_token)
+        rollout = self.policy.generate(prompts, n, sampling, seed=seed, on_token=on_token)
         return replace(
             rollout,
             texts=tuple(answers(self.policy, rollout, sampling.stop)),
@@ -73,15 +72,7 @@ class CurrentGenerator:
     def sync(self, version: int) -> None:
         """Do nothing: every rollout synchronises."""
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
         """`n` completions of each prompt, see `Generator`; each call has a new version."""
         self.inner.sync(next(self._versions))
-        return self.inner.generate(prompts, n, sampling, seed=seed, scored_first=scored_first)
+        return self.inner.generate(prompts, n, sampling, seed=seed)

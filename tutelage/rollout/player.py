@@ -67,16 +67,8 @@ class Player:
         """See `Generator.sync`."""
         self.generator.sync(version)
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
-        """`n` episodes of each prompt, see `Generator`. No row is scored first. Raises RolloutError for too many faults
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
+        """`n` episodes of each prompt, see `Generator`. Raises RolloutError for too many faults
         (see `check`)."""
         rollout = self.play(prompts, n, sampling, seed)
         self.check(rollout, ALONE)

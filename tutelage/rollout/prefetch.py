@@ -8,7 +8,7 @@ of at least t − K. No rollout is discarded, which would favour prompts with sh
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
@@ -56,17 +56,9 @@ class AheadGenerator:
             self._begun[request] = self._executor.submit(self._draw, request)
             self._next += 1
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
         """The rollout started for this request, or a new one. Errors of the background are raised here."""
-        request = RolloutRequest(prompts, n, sampling, seed)
+        request = RolloutRequest(replace(prompts, scored_first=frozenset()), n, sampling, seed)
         future = self._begun.pop(request, None)
         if future is None:
             return self._draw(request)

@@ -1,6 +1,7 @@
 """Activations that sampling keeps for the update: equal results, fewer products, invalidation, memory."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import tiny
@@ -49,8 +50,8 @@ def sampled(policy, prompts=PROMPTS, n=4, limit=LONG, first=None, **more):
     """A rollout and the cache of its activations: of all its prompts, or of those with the ids `first`."""
     settings = config.Sampling(max_new_tokens=limit)
     policy.engine._cache = ActivationCache(policy.model)
-    first = frozenset(prompts.ids if first is None else first)
-    rollout = policy.generate(prompts, n, settings, seed=4, scored_first=first, **more)
+    prompts = replace(prompts, scored_first=frozenset(prompts.ids if first is None else first))
+    rollout = policy.generate(prompts, n, settings, seed=4, **more)
     kept, policy.engine._cache = policy.engine._cache, None
     return rollout, kept
 

@@ -60,9 +60,9 @@ def policy_of(tiny_model, shape="llama", lora=NO_LORA, dtype="bf16"):
 
 
 def rollout_of(policy, n=3, tokens=40, seed=4, first="", **sampling):
-    prompts = PromptTokens(PROMPTS, tuple("abcdef"))
+    prompts = PromptTokens(PROMPTS, tuple("abcdef"), frozenset(first))
     settings = config.Sampling(max_new_tokens=tokens, **sampling)
-    return policy.generate(prompts, n, settings, seed=seed, scored_first=frozenset(first))
+    return policy.generate(prompts, n, settings, seed=seed)
 
 
 def assert_same_bits(policy, rollout, temperature=1.0):

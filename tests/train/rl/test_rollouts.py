@@ -78,10 +78,10 @@ def test_rows_are_announced_to_the_engine_where_the_weights_that_wrote_them_scor
     def texts(rows):
         return [str(x[mask].tolist()) for x, mask in zip(rows.response, rows.mask, strict=True)]
 
-    def generating(*given, scored_first, **named):
-        rollout = generate(*given, scored_first=scored_first, **named)
-        announced.append(len(scored_first))
-        first[:] = texts(rollout.rows(torch.tensor([name in scored_first for name in rollout.ids])))
+    def generating(prompts, *given, **named):
+        rollout = generate(prompts, *given, **named)
+        announced.append(len(prompts.scored_first))
+        first[:] = texts(rollout.rows(torch.tensor([name in prompts.scored_first for name in rollout.ids])))
         scored.clear()
         return rollout
 

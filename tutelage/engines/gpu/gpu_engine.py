@@ -184,7 +184,6 @@ class GpuEngine(PlainEngine):
         *,
         end_ids: Sequence[int],
         seed: int,
-        scored_first: frozenset[str] = frozenset(),
         rows_at_once: int | None = None,
         on_token: OnToken | None = None,
     ) -> Rollout:

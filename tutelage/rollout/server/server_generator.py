@@ -60,15 +60,7 @@ class ServerGenerator:
                 self.weights.push(self.fleet, version)
         self.version = version
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
         """`n` completions of each prompt, see `Generator`. Prompts of a failed server go to the others.
 
         Raises RolloutError if no server is left, one refuses, or one has weights of another run.

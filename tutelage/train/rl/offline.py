@@ -55,25 +55,16 @@ class OfflineMixture:
         if self.drawn:
             self.generator.sync(version)
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        seed: int,
-        scored_first: frozenset[str] = frozenset(),
-    ) -> Rollout:
+    def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
         """See `Generator.generate`. Completions of the first prompts are sampled."""
         if n != 1:
             raise ValueError(f"a prompt has one given response, and {n} were requested")
         count = drawn_prompts(self.drawn, len(prompts.tokens), self.version)
         parts = []
         if count:
-            first = PromptTokens(prompts.tokens[:count], prompts.ids[:count])
-            parts.append(self.generator.generate(first, 1, sampling, seed=seed, scored_first=scored_first))
+            parts.append(self.generator.generate(prompts.at(range(count)), 1, sampling, seed=seed))
         if count < len(prompts.tokens):
-            rest = PromptTokens(prompts.tokens[count:], prompts.ids[count:])
+            rest = prompts.at(range(count, len(prompts.tokens)))
             parts.append(self._given(rest, sampling.temperature))
         return concatenate(parts) if len(parts) > 1 else parts[0]
 

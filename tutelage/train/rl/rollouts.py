@@ -119,10 +119,10 @@ def complete(
     seed: int,
     scored_first: frozenset[str] = frozenset(),
 ) -> ScoredCompletions:
-    """Generate `n` completions of each prompt and score them. `scored_first`: see `Generator.generate`. The score of an
+    """Generate `n` completions of each prompt and score them. `scored_first`: see `PromptTokens`. The score of an
     episode is that of the reward and what its environment returned; the credit that the reward gives turns is added to
     the rewards of turns."""
-    rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, scored_first=scored_first)
+    rollout = generator.generate(prompt_tokens(prompts, scored_first), n, sampling, seed=seed)
     scored = breakdown_of(reward, completions_of(prompts, rollout))
     if scored.credit is not None:
         paid = scored.credit.to(rollout.logp)

@@ -186,9 +186,8 @@ def test_a_native_step_that_computes_something_else_is_not_used(tiny_model, monk
     monkeypatch.setattr(decoders.NativeStep, "__call__", wrong)
     monkeypatch.setattr(activations, "OF_TRAINING", 1e9)
     for _ in range(2):
-        found = policy.generate(
-            PROMPTS, 3, config.Sampling(max_new_tokens=12), seed=4, scored_first=frozenset(PROMPTS.ids)
-        )
+        prompts = replace(PROMPTS, scored_first=frozenset(PROMPTS.ids))
+        found = policy.generate(prompts, 3, config.Sampling(max_new_tokens=12), seed=4)
         assert torch.equal(found.response, expected.response)
         assert torch.equal(policy.scores(found).logp, policy.scores(expected).logp)
         assert policy.metrics() == {"tokens/kept": 0.0}
