@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rollout, Rows, TokenScores
 from tutelage.engines.interface import Reference
-from tutelage.engines.logprobs import Head, ValueHead
+from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone, head_of, inner, layers
 from tutelage.engines.plain import PlainEngine
 from tutelage.engines.ranks.passes import Passes
@@ -81,22 +81,13 @@ class ShardedEngine(PlainEngine):
         return states
 
     def score(
-        self,
-        rows: Rows,
-        *,
-        temperature: float = 1.0,
-        entropy: bool = False,
-        value_head: ValueHead | None = None,
-        reference: Callable[[], AbstractContextManager[Reference]] | None = None,
-        mixture: float = 1.0,
+        self, rows: Rows, *, reference: Callable[[], AbstractContextManager[Reference]] | None = None, **requested: Any
     ) -> TokenScores:
         """See `Engine.score`. For a divergence, the reference runs in a separate pass beforehand."""
         known = None if reference is None else self._known(reference, rows)
 
         def tensors() -> tuple[Tensor | None, ...]:
-            scores = super(ShardedEngine, self).score(
-                rows, temperature=temperature, entropy=entropy, value_head=value_head, reference=known, mixture=mixture
-            )
+            scores = super(ShardedEngine, self).score(rows, reference=known, **requested)
             return scores.logp, scores.entropy, scores.value, scores.divergence
 
         logp, entropies, values, divergence = self._together(tensors)

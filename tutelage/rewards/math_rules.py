@@ -9,7 +9,7 @@ from typing import ClassVar
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.numerals import DIGITS, Mark, Number, Parts, last_number, numerals_of
 from tutelage.rewards.reward import Completion
-from tutelage.rewards.rules import ColumnRule
+from tutelage.rewards.rules import ColumnRule, Rule
 from tutelage.rewards.sandbox import LimitExceeded, answered, compiled, last_match
 
 ROUNDING = 1e-6
@@ -28,7 +28,7 @@ _OPERATORS = re.compile(r"[-+*/^<>|!√π(){}\[\]]")
 
 
 @dataclass(frozen=True)
-class NumberMatch(ColumnRule):
+class NumberMatch(ColumnRule, Rule):
     r"""1 if the last number of the completion equals the last number in a column of the prompt's row, else 0.
 
     Numbers are read in the notations of `rewards.numerals` and compared by value: 1,000 is 1000.0, 0.5 is 1/2, 9{,}500
@@ -49,11 +49,8 @@ class NumberMatch(ColumnRule):
         if self.tolerance is not None and not 0 <= self.tolerance < 1:
             raise TutelageError(f"The tolerance of numbers is {self.tolerance:g}; set 0 (exact) or a small share.")
 
-    def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError if a row has no number in the column."""
-        return [float(self._is_right(one)) for one in completions]
-
-    def _is_right(self, one: Completion) -> bool:
+    def score(self, one: Completion) -> float:
+        """Score of a completion. Raises TutelageError if the row has no number in the column."""
         accepted = self._wanted(one)
         last = answered(self.name, one.answer, lambda: self._last(last_match(self.pattern, one.answer) or ""))
         return any(self._equal(last, wanted) for wanted in accepted)

@@ -7,6 +7,7 @@ Rules list the columns they read in `columns`, so that rows without them are det
 import json
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +23,19 @@ from tutelage.rewards.sandbox import answered, compiled, last_match, matches, pa
 Unit = Literal["characters", "words", "tokens"]
 
 
+class Rule(ABC):
+    """Rule that scores every completion by itself."""
+
+    def __call__(self, completions: Sequence[Completion]) -> list[float]:
+        return [float(self.score(one)) for one in completions]
+
+    @abstractmethod
+    def score(self, one: Completion) -> float:
+        """Score of a completion."""
+
+
 @dataclass(frozen=True)
-class LengthLimit:
+class LengthLimit(Rule):
     """Penalty on length beyond a limit: −max(0, n − limit) / limit, with n the length of the completion in `unit`.
 
     It is 0 up to the limit and −1 at twice the limit. Words are those of `data.text_counts`: every character in
@@ -40,9 +52,9 @@ class LengthLimit:
         if self.unit not in get_args(Unit):
             raise TutelageError(f"Length is measured in {', '.join(get_args(Unit))}, not in {self.unit!r}.")
 
-    def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError for the unit tokens if only texts are known."""
-        return [-max(0, self._length(one) - self.limit) / self.limit for one in completions]
+    def score(self, one: Completion) -> float:
+        """Score of a completion. Raises TutelageError for the unit tokens if only texts are known."""
+        return -max(0, self._length(one) - self.limit) / self.limit
 
     def _length(self, one: Completion) -> int:
         if self.unit == "tokens":
@@ -56,7 +68,7 @@ class LengthLimit:
 
 
 @dataclass(frozen=True)
-class PatternMatch:
+class PatternMatch(Rule):
     """1 if the whole completion matches a regular expression, else 0. A dot also matches line breaks; surrounding
     white space is ignored."""
 
@@ -67,10 +79,8 @@ class PatternMatch:
     def __post_init__(self) -> None:
         compiled(self.pattern)
 
-    def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        return [float(self._fits(one.answer.strip())) for one in completions]
-
-    def _fits(self, answer: str) -> bool:
+    def score(self, one: Completion) -> float:
+        answer = one.answer.strip()
         return answered(self.name, answer, lambda: matches(self.pattern, answer)) or False
 
 
@@ -130,7 +140,7 @@ def _texts(value: object) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True)
-class ExactMatch(ColumnRule):
+class ExactMatch(ColumnRule, Rule):
     r"""1 if the completion equals a column of the prompt's row, or any of several values in it, else 0. Runs of white
     space count as one space, and characters are compared in Unicode's composed form.
 
@@ -145,11 +155,8 @@ class ExactMatch(ColumnRule):
     def __post_init__(self) -> None:
         compiled(self.pattern)
 
-    def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError if a row has no such column."""
-        return [float(self._is_right(one)) for one in completions]
-
-    def _is_right(self, one: Completion) -> bool:
+    def score(self, one: Completion) -> float:
+        """Score of a completion. Raises TutelageError if the row has no such column."""
         match = answered(self.name, one.answer, lambda: last_match(self.pattern, one.answer))
         accepted = [_tokens(text) for text in self.accepted(one)]
         return match is not None and _tokens(match) in accepted
@@ -161,7 +168,7 @@ def _tokens(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class TagFormat:
+class TagFormat(Rule):
     """1 if the completion consists of tagged sections, each opened and closed once and in this order, else 0.
 
     With one tag (<think>…</think>) the answer follows the section as text; with several, the last section is the
@@ -177,20 +184,17 @@ class TagFormat:
                 f"Tags are words such as think and answer, not {', '.join(map(repr, self.tags)) or 'nothing'}."
             )
 
-    def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        return [float(self._fits(one.answer)) for one in completions]
-
-    def _fits(self, answer: str) -> bool:
+    def score(self, one: Completion) -> float:
         marks = [mark for tag in self.tags for mark in (f"<{tag}>", f"</{tag}>")]
-        if any(answer.count(mark) != 1 for mark in marks):
-            return False
+        if any(one.answer.count(mark) != 1 for mark in marks):
+            return 0.0
         sections = r"\s*".join(f"<{tag}>.*</{tag}>" for tag in self.tags)
         rest = r".*\S.*" if len(self.tags) == 1 else r"\s*"
-        return re.fullmatch(rf"\s*{sections}{rest}", answer, re.DOTALL) is not None
+        return re.fullmatch(rf"\s*{sections}{rest}", one.answer, re.DOTALL) is not None
 
 
 @dataclass(frozen=True)
-class JsonFormat:
+class JsonFormat(Rule):
     """1 if the whole completion is JSON, optionally in a ``` fence, else 0.
 
     `schema` is the file of a JSON schema for the value, which requires the library jsonschema.
@@ -204,11 +208,8 @@ class JsonFormat:
         if self.schema:
             _ = self._schema
 
-    def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        return [float(self._fits(one.answer)) for one in completions]
-
-    def _fits(self, answer: str) -> bool:
-        value = _unfenced(answer)
+    def score(self, one: Completion) -> float:
+        value = _unfenced(one.answer)
 
         def holds() -> bool:
             if self.schema:
@@ -219,7 +220,7 @@ class JsonFormat:
                 return False
             return True
 
-        return answered(self.name, answer, holds) or False
+        return answered(self.name, one.answer, holds) or False
 
     @cached_property
     def _schema(self) -> str:
@@ -255,7 +256,7 @@ def _unfenced(answer: str) -> str:
 
 
 @dataclass(frozen=True)
-class Repetition:
+class Repetition(Rule):
     """Penalty on repetition: minus the fraction of runs of `n` words that occurred before in the completion, in (−1,
     0]; 0 for a completion of fewer than `n` words."""
 
@@ -266,15 +267,13 @@ class Repetition:
         if self.n < 1:
             raise TutelageError(f"Repetition is counted in runs of 1 word or more, not {self.n}.")
 
-    def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        return [self._score(ngrams(one.answer, self.n)) for one in completions]
-
-    def _score(self, grams: list[tuple[str, ...]]) -> float:
+    def score(self, one: Completion) -> float:
+        grams = ngrams(one.answer, self.n)
         return len(set(grams)) / len(grams) - 1.0 if grams else 0.0
 
 
 @dataclass(frozen=True)
-class Readability:
+class Readability(Rule):
     """Penalty on text that is hard to read: −max(0, g − grade) / grade, with g the Flesch-Kincaid grade
     (`data.text_counts.reading_grade`), a US school year. It is 0 up to the grade and −1 at twice the grade. A
     completion without words, or mostly in another script than the Latin, gets −1."""
@@ -286,8 +285,6 @@ class Readability:
         if not 0 < self.grade < 100:
             raise TutelageError(f"A school year is above 0 and at most 20 or so, not {self.grade:g}.")
 
-    def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        return [self._score(reading_grade(one.answer)) for one in completions]
-
-    def _score(self, grade: float | None) -> float:
+    def score(self, one: Completion) -> float:
+        grade = reading_grade(one.answer)
         return -1.0 if grade is None else -max(0.0, grade - self.grade) / self.grade
