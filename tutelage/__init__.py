@@ -25,7 +25,7 @@ _NAMES = {
     "base.concurrency": ("Calls",),
     "base.config.sections": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
     "base.errors": ("TutelageError",),
-    "commands.export.gguf": ("export_gguf",),
+    "commands.export.run": ("export_gguf",),
     "commands.export.settings": ("ExportGgufSettings",),
     "commands.loading": ("load_policy", "load_reward", "load_reward_model"),
     "commands.terminal": ("complete",),

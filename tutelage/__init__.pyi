@@ -23,7 +23,7 @@ from tutelage.commands.distill.settings import DistillSettings as DistillSetting
 from tutelage.commands.dpo.settings import DpoSettings as DpoSettings
 from tutelage.commands.evaluate.run import EvaluateResult as EvaluateResult
 from tutelage.commands.evaluate.settings import EvaluateSettings as EvaluateSettings
-from tutelage.commands.export.gguf import ExportGgufResult
+from tutelage.commands.export.run import ExportGgufResult
 from tutelage.commands.export.settings import ExportGgufSettings as ExportGgufSettings
 from tutelage.commands.improve.settings import ImproveSettings as ImproveSettings
 from tutelage.commands.loading import load_policy as load_policy

@@ -1,5 +1,6 @@
 """Evidence of a split test for the promotion of a run: from a table of responses, or from the study that kept them."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ def condition_lines(test: SplitTest) -> list[str]:
     return [f"{name:{widths[0]}}  {met:{widths[1]}}  {finding}" for name, met, finding in rows]
 
 
-def _responses(settings: PromoteSettings, outcomes: str) -> tuple[list[Response], tuple[str, ...]]:
+def _responses(settings: PromoteSettings, outcomes: str) -> tuple[Sequence[Response], tuple[str, ...]]:
     """The responses of a table, or those of a study in which `tutelage serve --against` kept them."""
     address = study_address(outcomes)
     if address is None:
@@ -73,10 +74,7 @@ def _responses(settings: PromoteSettings, outcomes: str) -> tuple[list[Response]
                 f"{settings.run / MODEL} --split {settings.split:g} --feedback STUDY`; other weights, and another "
                 "split, are another test."
             )
-        served = list_outcomes(store, study.id, of_candidate[-1])
-    rows = [
-        Response(row.arm, row.user, row.outcome, row.failed, row.seconds, row.time, row.said or 0) for row in served
-    ]
+        rows = list_outcomes(store, study.id, of_candidate[-1])
     earlier = (f"Not counted, because the present model was another one: {name}" for name in of_candidate[:-1])
     return rows, tuple(earlier)
 

@@ -6,7 +6,8 @@ from typing import Literal, TypeAlias, get_args
 from tutelage.base.sentences import Sentence, Share
 from tutelage.people.validation import FieldError, check_ranges, find_named, number, refuse_unstorable
 
-Policy: TypeAlias = Literal["finish_first", "random", "priority"]
+Unranked: TypeAlias = Literal["finish_first", "random"]
+Policy: TypeAlias = Literal[Unranked, "priority"]
 MOST_KNOWN = 0.5
 """Maximum share of questions that have a known answer or are repeats."""
 

@@ -1,6 +1,7 @@
 """Plans of runs: on this machine and on GPUs of the table, from a configuration alone."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,12 @@ import tiny
 import torch
 from compilers import needs_compiler
 from models.test_gguf_reader import write_gguf
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
 from tutelage.commands.plan import run as plans
-from tutelage.commands.plan.run import GPU_FAMILIES, IN_STEPS
+from tutelage.commands.plan.run import GPU_FAMILIES, IN_STEPS, change_that_fits
 from tutelage.data.records import Prompt, user
 from tutelage.engines import choose
 from tutelage.engines.cpu.fused import fuse
@@ -289,3 +290,36 @@ def test_a_run_of_hours_is_announced_with_what_makes_it_shorter(tmp_path, monkey
     assert "of its 16.0 GiB" in text
     for part in ("That is hours", "--steps", "--sampling.max-new-tokens", "--dry-run"):
         assert part in text
+
+
+CPU = torch.device("cpu")
+
+
+def sft(model: str, tmp_path, **changes) -> tt.SftSettings:
+    return tt.SftSettings(model=tt.Model(model), data="none.jsonl", out=tmp_path, **changes)
+
+
+def test_an_adapter_is_named_with_what_it_needs(tmp_path):
+    LlamaConfig(hidden_size=1024, num_hidden_layers=16).save_pretrained(tmp_path)
+    said = change_that_fits(sft(str(tmp_path), tmp_path), CPU)
+    assert "--lora.rank 16" in said
+    before, after = map(float, re.findall(r"([0-9.]+) GiB", said))
+    assert after < before / 2
+
+
+def test_where_nothing_helps_nothing_is_said(tiny_model, tmp_path):
+    adapted = sft(tiny_model("gpt2"), tmp_path, lora=tt.Lora(rank=2))
+    assert change_that_fits(adapted, CPU) == ""
+    assert change_that_fits(object(), CPU) == ""
+
+
+def test_on_a_gpu_checkpointing_comes_first(tmp_path):
+    pretrain = tt.PretrainSettings(
+        data="none.txt", out=tmp_path, max_length=4096, shape=tt.Shape(hidden=64, layers=24, context=4096)
+    )
+    assert "--activation-checkpointing" in change_that_fits(pretrain, torch.device("cuda"))
+
+
+@pytest.mark.parametrize("device", [CPU, torch.device("cuda")])
+def test_a_missing_file_is_no_second_error(tiny_model, tmp_path, device):
+    assert isinstance(change_that_fits(sft(tiny_model("llama"), tmp_path), device), str)

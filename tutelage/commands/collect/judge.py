@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tutelage.data.llm_judge import Compare, JudgeCriterion
     from tutelage.people import Question, Store, Study
     from tutelage.people.model_judges import CriterionAgreement
-    from tutelage.people.settings import Policy
     from tutelage.rewards.reward import Reward
 
 SHOWN = 10
@@ -181,10 +180,9 @@ def choose(settings: Next) -> int:
 
     store, study = open_existing(settings)
     with closing(store):
-        if settings.by in ("finish-first", "random"):
-            policy: Policy = "finish_first" if settings.by == "finish-first" else "random"
-            replan(store, study.id, replace(study.plan, policy=policy), actor=operator())
-            print(f"{study.name}: questions are asked {settings.by}.")
+        if settings.by in ("finish_first", "random"):
+            replan(store, study.id, replace(study.plan, policy=settings.by), actor=operator())
+            print(f"{study.name}: questions are asked by the policy {settings.by}.")
             return 0
         fresh = fresh_questions(store, study)
         priorities, why = (

@@ -1,7 +1,8 @@
 """Settings of `tutelage collect`: its subcommands, and the settings of those whose modules are slow to import."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +18,7 @@ from tutelage.commands.collect.subcommands import SETTINGS
 from tutelage.commands.collect.transfer import Backup, Export, Import, Restore
 from tutelage.commands.serve.settings import PORT
 from tutelage.commands.study import CollectSettings
+from tutelage.people.settings import Unranked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,8 +321,8 @@ class Next(CollectSettings):
     """Set the order of new questions. At least 30 % of them are always chosen at random, so that the study keeps an
     unbiased sample."""
 
-    by: Literal["finish-first", "random", "uncertainty", "models"] = "finish-first"
-    """finish-first: started questions, then new ones at random; random: any open one at random; uncertainty: new ones
+    by: Literal[Unranked, "uncertainty", "models"] = "finish_first"
+    """finish_first: started questions, then new ones at random; random: any open one at random; uncertainty: new ones
     whose responses --reward scores similarly; models: new ones between --new and --old. All but random prefer the
     newest round."""
     reward: tuple[str, ...] = ()
@@ -360,3 +362,30 @@ SUBCOMMANDS: Mapping[str, type[CollectSettings]] = {
     "restore": Restore,
 }
 """Settings classes of the subcommands, by name."""
+RUNNERS: Mapping[str, str] = {
+    "init": "study_creation:make",
+    "serve": "collect.server:serve",
+    "invite": "collect.invites:invite",
+    "status": "collect.status_table:tell",
+    "export": "collect.transfer:write",
+    "import": "collect.transfer:read",
+    "simulate": "collect.crowd:simulate",
+    "judge": "collect.judge:judge",
+    "next": "collect.judge:choose",
+    "payments": "collect.status_table:write_payments",
+    "forget": "collect.erasure:forget_raters",
+    **dict.fromkeys(SETTINGS, "collect.subcommands:amend"),
+    "token": "collect.connections:manage_tokens",
+    "webhook": "collect.connections:manage_webhooks",
+    "backup": "collect.transfer:back_up",
+    "restore": "collect.transfer:restore",
+}
+"""Function of each subcommand, as module:function of `tutelage.commands`; imported when called."""
+
+
+def main(settings: CollectSettings) -> int:
+    """Run the subcommand of these settings."""
+    name = next(name for name, kind in SUBCOMMANDS.items() if type(settings) is kind)
+    module, _, function = RUNNERS[name].partition(":")
+    run: Callable[[CollectSettings], int] = getattr(import_module(f"tutelage.commands.{module}"), function)
+    return run(settings)

@@ -1,4 +1,5 @@
-"""Export of an `improve` run for a cluster trainer: prompts, reward and launch script."""
+"""Export of an `improve` run for a cluster trainer (prompts, reward and launch script), and of a policy for llama.cpp
+(one GGUF file with weights, tokenizer and chat template)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,11 +9,13 @@ from pathlib import Path
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import Recipe
 from tutelage.algorithms.registry import recipe_named
+from tutelage.base import config
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
+from tutelage.base.progress.phases import phase
 from tutelage.commands.calls import workflow
 from tutelage.commands.export.openrlhf import OPENRLHF
-from tutelage.commands.export.settings import ExportSettings
+from tutelage.commands.export.settings import ExportGgufSettings, ExportSettings
 from tutelage.commands.export.translation import PromptSizes, Settings, Trainer, Translation, score_shaping
 from tutelage.commands.export.verl import VERL
 from tutelage.commands.runs import announce
@@ -20,8 +23,10 @@ from tutelage.core.shaping import ScoreShaping
 from tutelage.data.chat_template import has_template
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
-from tutelage.models.backbone import is_adapter, load_tokenizer
+from tutelage.engines.network import inner
+from tutelage.models.backbone import is_adapter, load_backbone, load_tokenizer
 from tutelage.models.gguf_reader import model_folder
+from tutelage.models.gguf_writer import write_gguf
 from tutelage.models.heads import STEPS
 from tutelage.rewards.factory import require_columns
 from tutelage.rewards.names import names_model, split_fold, split_weight
@@ -72,6 +77,37 @@ def export(settings: ExportSettings) -> ExportResult:
     trainer = TRAINERS[settings.to]
     translation = trainer.translate(recipe, absolute, PromptSizes(len(prompts), longest), reward_model)
     return _write(recipe, absolute, prompts, trainer, translation, reward_model)
+
+
+@dataclass(frozen=True)
+class ExportGgufResult:
+    """The exported file."""
+
+    file: Path
+    size: int
+    """Size in bytes."""
+    parameters: int
+    """Number of weights."""
+
+
+@workflow(ExportGgufSettings)
+def export_gguf(settings: ExportGgufSettings) -> ExportGgufResult:
+    """Export a policy as the GGUF file `settings.out`; an adapter is merged into its base.
+
+        tt.export_gguf(model="runs/ppo/model", out="policy.gguf", weights="q8_0")
+
+    Raises:
+        TutelageError: llama.cpp does not support this architecture, or would tokenise differently.
+    """
+    path = Path(settings.model).resolve() if Path(settings.model).exists() else Path(settings.model)
+    name = path.parent.name if path.name == "model" else path.stem  # the `model` of a run is called after the run
+    backbone = load_backbone(config.Model(settings.model, device="cpu"))
+    model = inner(backbone.model)
+    with phase("save"):
+        write_gguf(model, backbone.tokenizer, settings.out, settings.weights, name=name)
+    return ExportGgufResult(
+        settings.out, settings.out.stat().st_size, sum(weight.numel() for weight in model.parameters())
+    )
 
 
 def _model(settings: ExportSettings) -> str:

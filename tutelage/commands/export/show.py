@@ -1,34 +1,23 @@
 """Output of `tutelage export`: the export and its usage."""
 
 from tutelage.base.nouns import counted
+from tutelage.commands.export.run import export, export_gguf
 from tutelage.commands.export.settings import ExportGgufSettings, ExportSettings
+from tutelage.commands.terminal import remarks
 
 
 def main(settings: ExportSettings | ExportGgufSettings) -> int:
     """Write the export, and print a summary and its usage."""
-    return _model(settings) if isinstance(settings, ExportGgufSettings) else _run(settings)
-
-
-def _model(settings: ExportGgufSettings) -> int:
-    from tutelage.commands.export.gguf import export_gguf
-    from tutelage.commands.terminal import remarks
-
-    with remarks(quiet=settings.quiet):
-        result = export_gguf(settings)
-    if not settings.quiet:
-        print(
-            f"{result.file}: {counted(result.parameters, 'weight')} as {settings.weights}, {result.size / 1e6:,.1f} "
-            f"MB. Try it: llama-cli -m {result.file}, or tutelage chat --model {result.file}."
+    if isinstance(settings, ExportGgufSettings):
+        with remarks(quiet=settings.quiet):
+            model = export_gguf(settings)
+        text = (
+            f"{model.file}: {counted(model.parameters, 'weight')} as {settings.weights}, {model.size / 1e6:,.1f} MB. "
+            f"Try it: llama-cli -m {model.file}, or tutelage chat --model {model.file}."
         )
-    return 0
-
-
-def _run(settings: ExportSettings) -> int:
-    from tutelage.commands.export.run import export
-
-    result = export(settings)
+    else:
+        run = export(settings)
+        text = "\n- ".join((f"The run is in {run.folder}. Start it with {run.launch}.", *run.differences))
     if not settings.quiet:
-        print(f"The run is in {result.folder}. Start it with {result.launch}.")
-        for line in result.differences:
-            print(f"- {line}")
+        print(text)
     return 0

@@ -2,6 +2,6 @@
 
 from tutelage.base.imports import lazy_names
 
-_PLACES = {"announcement": "tutelage.commands.plan.run", "change_that_fits": "tutelage.commands.plan.remedies"}
+_PLACES = {"announcement": "tutelage.commands.plan.run", "change_that_fits": "tutelage.commands.plan.run"}
 
 __getattr__, __dir__ = lazy_names(__name__, _PLACES)

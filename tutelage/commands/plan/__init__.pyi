@@ -1,4 +1,4 @@
 # Written by scripts/interface.py.
 
-from tutelage.commands.plan.remedies import change_that_fits as change_that_fits
 from tutelage.commands.plan.run import announcement as announcement
+from tutelage.commands.plan.run import change_that_fits as change_that_fits

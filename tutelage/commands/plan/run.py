@@ -14,6 +14,7 @@ from tutelage.commands.plan.settings import PlanSettings
 from tutelage.commands.plan.workloads import Lengths, PlannedRun, run_of
 from tutelage.engines.choose import engine_name
 from tutelage.engines.device_rates import this_device
+from tutelage.engines.gpu.requirements import obstacle
 from tutelage.engines.plans.estimate import (
     SERVERS,
     Change,
@@ -25,7 +26,8 @@ from tutelage.engines.plans.estimate import (
 )
 from tutelage.engines.plans.estimate import plan as plan_of
 from tutelage.engines.plans.hardware import GIB, Cluster, Device, gpu_named
-from tutelage.engines.plans.rank_memory import saving
+from tutelage.engines.plans.rank_memory import PlanSetting, memory, saving
+from tutelage.engines.plans.token_budget import FEWEST
 from tutelage.engines.plans.workload import Workload
 from tutelage.models.backbone import pick_device
 
@@ -41,6 +43,12 @@ GPU_FAMILIES = ("llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gra
 """Families whose layers the GPU engine computes. A run tries each model; a plan reads no weights."""
 IN_STEPS = ("llama", "qwen2", "qwen3")
 """Families whose layers the CPU engine computes in steps, which round the weights of a product to bf16 on the fly."""
+
+
+LENGTH = 512.0
+"""Assumed tokens of a prompt and of a response; the comparison hardly depends on them."""
+LESS = 0.9
+"""Maximum share of the present memory for a change to be suggested."""
 
 
 @dataclass(frozen=True)
@@ -239,3 +247,30 @@ def _first(work: Workload, cluster: Cluster, serves: bool) -> Iterator[Change]:
         if kind not in kinds:
             kinds.add(kind)
             yield change
+
+
+def change_that_fits(settings: object, device: torch.device) -> str:
+    """Return a sentence with the flags of the least change that clearly reduces memory, or "" if there is none."""
+    try:
+        run = run_of(settings, Lengths(LENGTH, LENGTH))
+    except TutelageError:
+        return ""
+    on_gpu = device.type == "cuda"
+    usable = on_gpu and not obstacle(device)
+    endless = Device("any", float("inf"), 1.0, 1.0, 1.0, 1.0, runtime=0.0, is_gpu=on_gpu, gpu_engine=usable)
+    change = _change(workload_on(run, endless), Cluster(endless))
+    if change is None:
+        return ""
+    flags, need, present = change
+    now, then = f"{present / GIB:.1f} GiB", f"{need / GIB:.1f} GiB"
+    return f"The plan of the run needs {now}, and {then} with {flags} (see tutelage plan)."
+
+
+def _change(work: Workload, cluster: Cluster) -> tuple[str, float, float] | None:
+    """Return the flags of the first change that clearly reduces memory, the bytes it needs, and those needed now."""
+    present = memory(work, cluster, PlanSetting(tokens=FEWEST)).peak
+    smaller: list[Change] = [change for change in changes(work, cluster) if change.peak < LESS * present]
+    first = next((change for change in smaller if f"--tokens-at-once {FEWEST}" in change.flags), None)
+    if first is None:
+        return None
+    return first.flags.replace(f" --tokens-at-once {FEWEST}", ""), first.peak, present

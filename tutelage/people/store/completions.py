@@ -9,6 +9,7 @@ from tutelage.people.store import schema
 from tutelage.people.store.additions import StoredResponse, messages_from_text, messages_to_text
 from tutelage.people.store.engine import Connection, Store, insert_row, record_event, value_of
 from tutelage.people.store.turns import erase_prompts
+from tutelage.stats.split_test import Response
 
 USE = "use"
 """Origin of items from feedback, and the reason for the assignment of such an item to its user."""
@@ -46,21 +47,6 @@ class KeptCompletion:
     sampler: str
     finished: bool
     created: int
-
-
-@dataclass(frozen=True)
-class ServedOutcome:
-    """A completion as a row of a split test: the user by pseudonym, the model, what the user said of it first (None:
-    nothing), whether the model failed, seconds until it was complete, the time in milliseconds, and that when the user
-    said so."""
-
-    arm: str
-    user: str
-    outcome: float | None
-    failed: bool
-    seconds: float
-    time: int
-    said: int | None
 
 
 def insert_completion(connection: Connection, study_id: int, rater_id: int, served: ServedCompletion, now: int) -> None:
@@ -180,18 +166,21 @@ def drop_texts(store: Store, study_id: int, before: int) -> int:
     return int(gone + blank)
 
 
-def list_outcomes(store: Store, study_id: int, trial: str) -> tuple[ServedOutcome, ...]:
-    """The completions of a split test, oldest first."""
+def list_outcomes(store: Store, study_id: int, trial: str) -> tuple[Response, ...]:
+    """The completions of a split test with what their users said of them first, oldest first. Users are named by their
+    pseudonyms. Conversations and texts are not read."""
+    c = _rows.c
     query = (
-        sa.select(_rows, _raters.c.name)
-        .join(_raters, _raters.c.id == _rows.c.rater_id)
-        .where(_rows.c.study_id == study_id, _rows.c.trial == trial, _rows.c.arm != "")
-        .order_by(_rows.c.id)
+        sa.select(c.arm, _raters.c.name, c.outcome, c.failed, c.seconds, c.created, sa.func.coalesce(c.said, 0))
+        .join(_raters, _raters.c.id == c.rater_id)
+        .where(c.study_id == study_id, c.trial == trial, c.arm != "")
+        .order_by(c.id)
+        .execution_options(yield_per=1000)
     )
     with store.read() as connection:
         return tuple(
-            ServedOutcome(row.arm, row.name, row.outcome, bool(row.failed), row.seconds, row.created, row.said)
-            for row in connection.execute(query)
+            Response(arm, user, outcome, bool(failed), seconds, time, said)
+            for arm, user, outcome, failed, seconds, time, said in connection.execute(query)
         )
 
 
