@@ -1,7 +1,7 @@
 """Models of live conversations, by their names in a study."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
@@ -33,8 +33,12 @@ class LiveTools(Protocol):
     @property
     def schemas(self) -> tuple[str, ...]: ...
 
+    def among(self, schemas: Sequence[str]) -> "LiveTools":
+        """Those of the tools that a conversation with these schemas offers."""
+
     async def run(self, call: ToolCall) -> Message:
-        """The result of a call, with what went wrong as its text. Raises TutelageError for a fault outside."""
+        """The result of a call, with what went wrong as its text, such as a tool that is not among these. Raises
+        TutelageError for a fault outside."""
 
 
 def is_address(name: str) -> bool:

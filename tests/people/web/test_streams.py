@@ -4,11 +4,11 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from scripted_chat import Scripted, echoing, finished, saying
@@ -38,6 +38,7 @@ from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name
 from tutelage.people.web.streams import ResponseStream, ResponseStreams, _Response
 from tutelage.rollout.tools.builtin import load_tools
+from tutelage.rollout.tools.tool import Tool, Toolbox
 
 from .conftest import URL
 
@@ -50,11 +51,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "WAIT", 0.0)
 
 
-def said(store: Store, text: str = "Hello") -> Turn:
+def said(store: Store, text: str = "Hello", tools: Sequence[str] = ()) -> Turn:
     """A rater's first message to the models "one" and "two"."""
     study = create_study(store, "talks", plan=ALONE, secret="5a" * 32)
     set_live_models(store, study.id, LiveModels("one", "two", sampling={"temperature": 0.5}))
-    return say(store, add_rater(store, study.id, "anna").id, None, text, "key")
+    return say(store, add_rater(store, study.id, "anna").id, None, text, "key", tools=tools)
 
 
 def events(chunks: bytes) -> list[dict[str, Any]]:
@@ -268,10 +269,17 @@ def test_a_silent_connection_carries_signs_of_life(lite: Store, monkeypatch: pyt
 SCHEMA = json.dumps({"type": "function", "function": {"name": "add"}})
 
 
-class Adder:
-    """A tool for live conversations; `at_once` is the most calls that ran at the same time."""
+class OfferedAlways:
+    """Tools that every conversation offers."""
 
     schemas = (SCHEMA,)
+
+    def among(self, schemas: Sequence[str]) -> Self:
+        return self
+
+
+class Adder(OfferedAlways):
+    """A tool for live conversations; `at_once` is the most calls that ran at the same time."""
 
     def __init__(self, result: str = "3") -> None:
         self.result, self.running, self.at_once = result, 0, 0
@@ -350,9 +358,7 @@ def test_calls_of_any_characters_are_kept(lite: Store) -> None:
         ToolCall("a\ud83d", '{"\ud83d": 1}', "y"),
     )
 
-    class Repeating:
-        schemas = (SCHEMA,)
-
+    class Repeating(OfferedAlways):
         async def run(self, call: ToolCall) -> Message:
             return Message("tool", call.arguments, name=call.name, call_id=call.id)
 
@@ -378,10 +384,11 @@ def test_a_call_is_made_once_though_its_model_and_the_host_of_another_tool_fail(
     """The first attempt ends with the second call, the second one in the text after both results."""
     turn, faults, tools = said(lite), [Unanswered("the tool's host is away")], Adder()
 
-    class Ledger:
+    class Ledger(OfferedAlways):
         """Writes down what it is called for."""
 
-        schemas, entries = (SCHEMA,), list[str]()
+        def __init__(self) -> None:
+            self.entries = list[str]()
 
         async def run(self, call: ToolCall) -> Message:
             self.entries.append(call.id)
@@ -411,6 +418,24 @@ def test_a_call_is_made_once_though_its_model_and_the_host_of_another_tool_fail(
         "".join(shown)
     )
     assert len(shown) == 3
+
+
+def test_a_tool_that_the_conversation_does_not_offer_is_unknown(lite: Store) -> None:
+    """A conversation that began before the server had the second tool."""
+    (calculator,), added = load_tools(["calculator"]).tools, Tool("add", SCHEMA, lambda: 3)
+    turn, tools = said(lite, tools=[calculator.schema]), Toolbox([calculator, added])
+    called = (ToolCall("calculator", '{"expression": "6*7"}', "c1"), ToolCall("add", "{}", "c2"))
+
+    def script(messages: Messages) -> list[Any]:
+        return ["Done."] if messages[-1].role == "tool" else list(called)
+
+    finished(everything(ResponseStreams(lite, Scripted.of(one=script, two=saying("fine")), tools), turn))
+    question = next_step(lite, turn.rater_id)
+    assert isinstance(question, Assignment)
+    steps = question.steps[turn.order.index(0)]
+    results = [each.content for step in steps for each in step if isinstance(each, Message) and each.role == "tool"]
+    assert results == ["42", "error: there is no tool 'add'; the tools are: calculator"]
+    assert (tools.calls["calls"], tools.calls["unknown"]) == (2, 1)
 
 
 @pytest.mark.parametrize("tools", [None, Adder()])

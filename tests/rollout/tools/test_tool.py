@@ -412,3 +412,5 @@ def test_tools_bound_to_an_object_are_its_own_methods_alone():
     bound = box.bound(Shop(7))
     assert (run(bound, "cost"), run(bound, "add", '{"a": 1}'), run(box, "cost")) == ("7", "2", "1")
     assert box.calls["calls"] == 3
+    assert [run(box.among([box.schemas[0]]), name)[:5] for name in ("cost", "add")] == ["1", "error"]
+    assert (box.calls["calls"], box.calls["unknown"]) == (5, 1)

@@ -27,7 +27,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_stream import ReplyPiece
-from tutelage.data.records import Message, Messages, ToolCall
+from tutelage.data.records import Message, Messages, ToolCall, tools_of
 from tutelage.data.transport import HttpRefusal
 from tutelage.people import Store, Unavailable
 from tutelage.people.chat_models import LiveTools, Models
@@ -269,7 +269,7 @@ class ResponseStreams:
             results = sum(message.role == "tool" for message in response.messages)
             for call in _calls(response.messages)[results:]:
                 results += 1
-                result = await self._run(call) if results <= MOST_CALLS else _none_left(call)
+                result = await self._run(stream, call) if results <= MOST_CALLS else _none_left(call)
                 await self._add(stream, place, result)
             if results > MOST_CALLS or sum(map(_length, response.messages)) > LONGEST:
                 return False
@@ -283,11 +283,12 @@ class ResponseStreams:
                 raise TutelageError(f"It calls the tool {name!r}, and this server has none: serve it with --tools.")
             await self._add(stream, place, Message("assistant", response.text.strip(), calls=last.calls))
 
-    async def _run(self, call: ToolCall) -> Message:
-        """The result of a call; few run at once. Raises TutelageError for a fault."""
+    async def _run(self, stream: ResponseStream, call: ToolCall) -> Message:
+        """The result of a call of a tool that the conversation offers; few run at once. Raises TutelageError for a
+        fault."""
         assert self._tools is not None  # else no call is part of a response
         async with self._places:
-            return await self._tools.run(call)
+            return await self._tools.among(tools_of(stream.opened.turn.messages)).run(call)
 
     async def _add(self, stream: ResponseStream, place: int, message: Message) -> None:
         """Add a complete message to a response."""

@@ -161,9 +161,17 @@ class Toolbox:
 
     def using(self, functions: Mapping[str, Callable[..., object]]) -> "Toolbox":
         """The same tools, counted together, with other functions by name."""
-        tools = Toolbox([replace(tool, function=functions.get(tool.name, tool.function)) for tool in self.tools])
-        tools.calls, tools._remarked = self.calls, self._remarked
-        return tools
+        return self._with([replace(tool, function=functions.get(tool.name, tool.function)) for tool in self.tools])
+
+    def among(self, schemas: Sequence[str]) -> "Toolbox":
+        """Those of the tools that a conversation with these schemas offers, counted together."""
+        names = {json.loads(schema)["function"]["name"] for schema in schemas}
+        return self._with([tool for tool in self.tools if tool.name in names])
+
+    def _with(self, tools: Sequence[Tool]) -> "Toolbox":
+        box = Toolbox(tools)
+        box.calls, box._remarked = self.calls, self._remarked
+        return box
 
     async def run(self, call: ToolCall) -> Message:
         """Message with the result of a call, or with what is wrong with it. Raises Fault."""
