@@ -265,6 +265,54 @@ def test_two_tabs_show_the_same_turn_and_lose_nothing(site: Site, visit: Visit) 
     assert [vote.displayed["choice"] for vote in votes] == ["left", "right"]
 
 
+def test_of_two_messages_at_once_the_second_stays_for_the_next_turn(site: Site, visit: Visit) -> None:
+    study = talking(site, models(saying("Alpha"), saying("Beta")), turns=3)
+    one = visit()
+    open_talk(one, site, study)
+    two = one.context.new_page()
+    sent = Requests(two, "**/rate/messages")
+    two.goto(f"{site.url}/rate")
+    asked(two)
+    late = list[Route]()
+    sent.answer = late.append
+    two.keyboard.type("Something else")
+    two.click("#send")
+    until(lambda: two.evaluate("true") and len(late) == 1)
+    one.bring_to_front()
+    one.fill("#message", "Hello")
+    one.click("#send")
+    question = shown(one)
+    assert shown(two) == question
+    sent.answer = Requests.let
+    two.bring_to_front()
+    press(two, "1 Enter")
+    expect(two.locator("#talk-step")).to_have_text("Turn 2 of 3")
+    expect(two.locator("#message")).to_have_value("Something else")
+    two.click("#send")
+    shown(two, question.question)
+    assert [each.messages[-1].content for each in list_questions(site.store, study.id)] == ["Hello", "Something else"]
+
+
+def test_a_conversation_that_two_devices_begin_at_once_loses_no_message(site: Site, visit: Visit) -> None:
+    study = talking(site, models(saying("Alpha"), saying("Beta")), turns=3)
+    laptop, phone = visit(), visit(width=390)
+    open_talk(laptop, site, study)
+    phone.context.add_cookies(laptop.context.cookies())  # type: ignore[arg-type]
+    phone.goto(f"{site.url}/rate")
+    asked(phone)
+    laptop.keyboard.type("Hello")
+    press(laptop, "Enter")
+    question = shown(laptop)
+    phone.keyboard.type("Something else")
+    phone.click("#send")
+    expect(phone.locator("#message-hint")).to_contain_text("in another window")
+    phone.reload()
+    assert shown(phone) == question
+    press(phone, "1 Enter")
+    expect(phone.locator("#talk-step")).to_have_text("Turn 2 of 3")
+    expect(phone.locator("#message")).to_have_value("Something else")
+
+
 def test_a_conversation_that_went_on_on_another_device_is_shown_when_the_page_is_looked_at(
     site: Site, visit: Visit
 ) -> None:

@@ -70,9 +70,10 @@ export class Talk {
     this.tabs.postMessage({ conversation, text });
   }
 
-  /** Keep what is written here for the next turn, since another tab has sent its own message. */
+  /** Keep what is written here for the next turn, since another tab has sent its own message: also what is being sent,
+   * which the server then refuses. */
   rescue({ conversation, text }) {
-    const mine = this.state === "message" ? find("#message").value : "";
+    const mine = ["message", "sending"].includes(this.state) ? find("#message").value : "";
     if (mine.trim() && mine !== text) put(this.draft, { conversation, text: mine, key: this.key(), at: Date.now() });
   }
 
@@ -100,8 +101,8 @@ export class Talk {
     find("#openings").hidden = !openings.length;
     find("#openings-list").replaceChildren(...openings.map((text, place) => this.opening(text, place)));
     find("#talk .end-talk").hidden = conversation === null;
-    const draft = take(this.draft);
-    find("#message").value = draft?.conversation === conversation ? draft.text : "";
+    const draft = take(this.draft); // one that began a conversation while another page did belongs to that one
+    find("#message").value = [conversation, null].includes(draft?.conversation) ? draft.text : "";
     this.hint("");
     this.lock(false);
     find("#message").focus({ preventScroll: true });
