@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from offenders import for_each
 
-from tutelage.base.concurrency import Call, CallError, Calls, awaited, concurrent, mapped, threaded
+from tutelage.base.concurrency import Call, CallError, Calls, HeldContext, awaited, concurrent, mapped, threaded
 from tutelage.base.errors import TutelageError
 
 
@@ -115,6 +117,30 @@ def test_what_still_runs_is_stopped_when_one_fails() -> None:
     with pytest.raises(CallError):
         concurrent(start, [3, 0, 2], Calls(3))
     assert sorted(stopped) == [2, 3]
+
+
+def test_a_context_is_entered_once_and_held_and_its_error_is_that_of_all() -> None:
+    entered = list[str]()
+
+    @asynccontextmanager
+    async def context() -> AsyncIterator[None]:
+        entered.append("in")
+        await asyncio.sleep(0.001)
+        yield
+        entered.append("out")
+
+    @asynccontextmanager
+    async def failing() -> AsyncIterator[None]:
+        raise OSError("no server")
+        yield
+
+    async def scene() -> list[object]:
+        held, broken = HeldContext(context), HeldContext(failing)
+        await asyncio.gather(*(held.enter() for _ in range(3)))
+        return await asyncio.gather(*(broken.enter() for _ in range(2)), return_exceptions=True)
+
+    assert list(map(str, awaited(scene()).future.result())) == ["no server"] * 2
+    assert entered == ["in"]
 
 
 HANGING = """

@@ -11,8 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from tutelage.base.errors import TutelageError
 
@@ -138,6 +139,33 @@ def awaited(coroutine: Coroutine[Any, Any, R]) -> Call[R]:
     """Run a coroutine on the event loop of the process, the same one for all: clients of services may be shared."""
     future = asyncio.run_coroutine_threadsafe(coroutine, _loop.running())
     return Call(future, future.cancel)
+
+
+class HeldContext:
+    """A context that the first call of `enter` enters, and that is held until the process ends."""
+
+    _tasks: ClassVar[list[asyncio.Task[None]]] = []  # asyncio itself keeps no task
+
+    def __init__(self, context: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+        self.context = context
+        self._entered: asyncio.Future[None] | None = None
+
+    async def enter(self) -> None:
+        """Wait until the context is entered. Raises what it raises."""
+        if self._entered is None:
+            self._entered = asyncio.get_running_loop().create_future()
+            self._tasks.append(asyncio.ensure_future(self._hold(self._entered)))
+        await asyncio.shield(self._entered)
+
+    async def _hold(self, entered: "asyncio.Future[None]") -> None:
+        try:
+            async with self.context():
+                entered.set_result(None)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if entered.done():
+                raise
+            entered.set_exception(error)
 
 
 class _Loop:

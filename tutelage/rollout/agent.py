@@ -76,8 +76,7 @@ class AgentProgram:
             await process.wait()
 
     def _failure(self, status: int, session: EpisodeSession, errors: str) -> TutelageError:
-        refused = f" Its last request was refused: {session.refusal}" if session.refusal else ""
-        said = f"{refused} The end of its standard error:\n{errors}" if errors else refused
+        said = session.remark + (f" The end of its standard error:\n{errors}" if errors else "")
         if status == TEMPORARY or status < 0:
             how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
             return Fault(f"The agent {self.command!r} {how}.{said}")

@@ -11,7 +11,6 @@ Each episode has an object of its own, and goes on as long as the policy calls t
 import asyncio
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,11 +32,11 @@ class EnvironmentClass:
 
     async def __call__(self, row: Row, episode: Episode) -> object:
         """Play an episode; its reward is that of `get_reward`, 0 without it."""
-        own, asked = self.made(), episode.messages
+        own = self.made()
         episode.tools = self.tools.bound(own)
-        observation = await _result(partial(own.reset, **{"prompt": list(map(message_row, asked)), **row}))
+        observation = await _result(partial(own.reset, **{"prompt": list(map(message_row, episode.messages)), **row}))
         if observation is not None:
-            episode.messages = (*asked[:-1], replace(asked[-1], content=f"{asked[-1].content}{observation}"))
+            episode.show(observation)
         await play_with_tools(row, episode)
         return await _result(own.get_reward) if self.pays else 0.0
 

@@ -148,6 +148,11 @@ class EpisodeSession:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _closed: bool = False
 
+    @property
+    def remark(self) -> str:
+        """Sentence about the last refusal, with a space before it; "" without one."""
+        return f" Its last request was refused: {self.refusal}" if self.refusal else ""
+
     async def reply(self, request: Request, replaced: set[str]) -> Response:
         """Response to a request: the next turn, or that of an earlier request that it repeats."""
         body = await read_json(request, MOST_BYTES)

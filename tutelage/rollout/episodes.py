@@ -10,7 +10,7 @@ async def play(row, episode):                        # or a plain function
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias
 
@@ -89,6 +89,11 @@ class Episode:
         if self._waiting is not None:
             self._waiting.cancel()
 
+    def show(self, text: str) -> None:
+        """Add what the environment shows first to the last message."""
+        *before, last = self.messages
+        self.messages = (*before, replace(last, content=f"{last.content}{text}"))
+
     def reward(self, value: float) -> None:
         """Add to the reward of the last turn, apart from what `play` returns."""
         if not self.rewards:
@@ -143,3 +148,14 @@ async def play_with_tools(row: Row, episode: Episode, is_over: Callable[[], bool
             said = results or [Message("user", f"The call cannot be read: {episode.problem}.")]
             answer = await episode.chat(*said)
     return 0.0
+
+
+async def play_with_actions(episode: Episode, act: Callable[[str], Awaitable[tuple[str, bool]]]) -> float:
+    """An episode in which the text of each turn is an action. `act` returns what the policy reads next, and whether the
+    episode is over. Its own reward is 0."""
+    answer = await episode.chat()
+    while True:
+        seen, is_over = await act(answer.content)
+        if is_over:
+            return 0.0
+        answer = await episode.chat(Message("user", seen))

@@ -4,7 +4,6 @@ Requests of an agent reach the policy through the interception server of verifie
 agent without a harness of its own is a chat in this process, which calls the tools of the task.
 """
 
-import asyncio
 import json
 import sys
 import tomllib
@@ -19,6 +18,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
 from verifiers.v1.utils.loaders import default_harness_id, env_config_type
 
+from tutelage.base.concurrency import HeldContext
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Prompt
 from tutelage.rollout.episode_endpoint import EpisodeEndpoint, EpisodeSession
@@ -27,8 +27,6 @@ from tutelage.rollout.tools.tool import Fault
 
 FAULTS = ("SandboxError", "InterceptionError", "TunnelError", "ToolsetError", "ProviderError")
 """Errors of verifiers that are faults; others are mistakes of an environment."""
-_SERVING: "list[asyncio.Task[None]]" = []
-"""Tasks that hold servers; asyncio itself keeps no task."""
 KEY = "task"
 """Column of a prompt with the key of its task."""
 CHAT = "tutelage_chat"
@@ -64,8 +62,7 @@ class VerifiersEnvironment:
                 f"{self.name} has retries, and turns of an attempt that failed would be trained: leave them out. An "
                 "episode with a fault is played again in any case."
             )
-        self._endpoint = EpisodeEndpoint()
-        self._ready: asyncio.Future[None] | None = None
+        self._endpoint, self._servers = EpisodeEndpoint(), HeldContext(self.env.serving)
 
     def prompts(self) -> tuple[Prompt, ...]:
         """A prompt for each task, with its data. Raises TutelageError for a task without a prompt, or with images."""
@@ -88,29 +85,12 @@ class VerifiersEnvironment:
         task = self.tasks.get(str(row.get(KEY)))
         if task is None:
             raise TutelageError(f"A prompt names no task of {self.name}: give its own, --prompts {self.name}.")
-        await self._serve()
+        await self._servers.enter()
         async with self._endpoint.session(episode) as session:
             client = vf.EvalClientConfig(base_url=self._endpoint.url, api_key_var="TUTELAGE_NO_KEY")
             context = vf.ModelContext(model="policy", client=client)
             named = self.env.run_episode(task, context, on_trace=lambda trace: self._endpoint.name(session, trace.id))
             return self._reward(await session.result_of(named), session)
-
-    async def _serve(self) -> None:
-        """Wait for the servers that all episodes share, which end with this process."""
-        if self._ready is None:
-            self._ready = asyncio.get_running_loop().create_future()
-            _SERVING.append(asyncio.ensure_future(self._hold(self._ready)))
-        await asyncio.shield(self._ready)
-
-    async def _hold(self, ready: "asyncio.Future[None]") -> None:
-        try:
-            async with self.env.serving():
-                ready.set_result(None)
-                await asyncio.Event().wait()
-        except Exception as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
 
     def _reward(self, played: Any, session: EpisodeSession) -> float:
         """Reward of the agent's traces. Raises Fault, also after a time-out, or TutelageError for a mistake."""
@@ -120,9 +100,8 @@ class VerifiersEnvironment:
         errors = [*played.errors, *(error for trace in played.traces for error in trace.errors)]
         if not played.ok and errors:
             error = errors[-1]
-            refused = f" Its last request was refused: {session.refusal}" if session.refusal else ""
-            text = f"{self.name}: {error.type}: {error.message}{refused}"
-            raise Fault(text) if error.type in FAULTS and not refused else TutelageError(text)
+            text = f"{self.name}: {error.type}: {error.message}{session.remark}"
+            raise Fault(text) if error.type in FAULTS and not session.refusal else TutelageError(text)
         rewards = [each for trace in played.traces if trace.agent.name == self.role for each in trace.rewards.values()]
         if any(each is None for each in rewards):
             raise Fault(f"{self.name}: the scoring of an episode has not ended.")

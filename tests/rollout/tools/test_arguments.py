@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from offenders import for_each
 
-from tutelage.rollout.tools.arguments import UnfitArguments, read_arguments
+from tutelage.rollout.tools.arguments import UnfitArguments, read_action, read_arguments
 
 PARAMETERS = {
     "type": "object",
@@ -88,6 +88,25 @@ def test_an_empty_text_has_no_arguments():
     assert read_arguments("", {}) == {}
     with pytest.raises(UnfitArguments, match="x"):
         read_arguments('{"x": 1}', {})
+
+
+@for_each(
+    [
+        ('{"value": 3, "why": "so"}', ["value", "why"], {"value": 3, "why": "so"}),
+        ('```json\n{"value": 3}\n```', ["value"], {"value": 3}),
+        ("3", ["value"], {"value": 3}),
+        ("[3]", ["name"], {"name": "[3]"}),
+        ("three", ["value"], {"value": "three"}),
+    ]
+)
+def test_a_text_is_an_action(text, required, action):
+    properties = {"value": {"type": "integer"}, "name": {"type": "string"}}
+    assert read_action(text, {"required": required, "properties": properties}) == action
+
+
+def test_a_text_is_no_action_of_several_fields():
+    with pytest.raises(UnfitArguments, match="value, why"):
+        read_action("3", {"required": ["value", "why"]})
 
 
 VALUES = st.recursive(

@@ -1,4 +1,4 @@
-"""Arguments of a call: JSON text, checked against the JSON schema of the function's parameters."""
+"""Arguments of a call: JSON text, checked against the JSON schema of the function's parameters; and actions."""
 
 import json
 from collections.abc import Mapping
@@ -37,6 +37,25 @@ def read_arguments(text: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     value = _fit(_parse(text, "the arguments") if text.strip() else {}, schema, "the arguments")
     assert isinstance(value, dict)
     return value
+
+
+def read_action(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Action of a text: a JSON object, also in a fence, or the value of the only required field of the schema. Raises
+    UnfitArguments."""
+    body = text.strip()
+    if body.startswith("```") and body.endswith("```") and "\n" in body:
+        body = body.partition("\n")[2].removesuffix("```").strip()
+    try:
+        value: Any = json.loads(body)
+    except ValueError:
+        value = body
+    if isinstance(value, dict):
+        return value
+    required = schema.get("required", [])
+    if len(required) != 1:
+        raise UnfitArguments(f"an action is a JSON object with {', '.join(required) or 'the fields of its schema'}")
+    kind = schema.get("properties", {}).get(required[0], {}).get("type")
+    return {required[0]: body if kind == "string" else value}
 
 
 def _parse(text: str, place: str) -> object:
