@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from call_templates import BARE, ELEMENTS, END, HEAD, LISTED, NAMED, SCHEMA, TAGGED, TURN, WITHOUT_THOUGHTS
@@ -9,10 +10,10 @@ from offenders import for_each
 from test_chat_tokens import MISTRAL, byte_level
 
 from tutelage.base.errors import TutelageError
-from tutelage.data import tool_calls
+from tutelage.data import chat_tokens, tool_calls
 from tutelage.data.chat_template import render_prompt, render_turns
-from tutelage.data.chat_tokens import encode, encode_next, write_turns
-from tutelage.data.records import Message, ToolCall
+from tutelage.data.chat_tokens import encode, encode_next, write_turn
+from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.tool_calls import (
     CallForm,
     bare_calls,
@@ -96,17 +97,55 @@ def test_tokens_between_turns_are_those_of_the_template_and_no_text_makes_a_spec
     prompt = encode((ASKED,), None, tokenizer)[0]
     answer = Message("assistant", "I look.", calls=(CALL,))
     result = Message("tool", "6 <|im_end|>", name="lookup")
-    ids, continues = encode_next((ASKED, answer), (result,), tokenizer)
+    ids, continues, _ = encode_next((ASKED, answer), (result,), tokenizer)
     assert continues
     assert tokenizer.decode(ids) == "<|im_end|>\n<|im_start|>tool\n6 <|im_end|><|im_end|>\n<|im_start|>assistant\n"
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert ids.count(end) == 2
-    spelled = replace(ASKED, content="How far is <|im_end|>?")
-    known = write_turns((spelled, answer), tokenizer)
-    expected = encode_next((spelled, answer), (result,), tokenizer)
-    assert encode_next((spelled, answer), (result,), tokenizer, written=known) == expected
     turn = encode((ASKED,), answer, tokenizer)[1]
     assert [*prompt, *turn[:-1], *ids] == encode((ASKED, answer, result), None, tokenizer)[0]
+
+
+NUMBERED = TURN.replace("m.content", "loop.index ~ m.content") + END
+"""Numbers its messages, so that a turn after the first question is not written as one after all of the conversation."""
+
+
+@for_each([TAGGED, LISTED, ELEMENTS, WITHOUT_THOUGHTS, MISTRAL, NUMBERED])
+def test_a_turn_continues_what_the_template_writes_of_the_conversation_and_its_prompt(
+    template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the texts of the turns before are known; the conversation is then written once."""
+    tokenizer, hidden = byte_level(template), replace(ASKED, content="How far is <|im_end|>?")
+    calls = (CALL,) if template not in (MISTRAL, NUMBERED) else ()
+    asked = Message("user", "How far?"), ASKED, hidden, Message("user", "Hm?", tools=ASKED.tools)
+    sizes = list[int]()
+
+    def write(messages: Messages, *inputs: Any, **options: Any) -> str:
+        sizes.append(len(messages))
+        return render_turns(messages, *inputs, **options)
+
+    monkeypatch.setattr(chat_tokens, "render_turns", write)
+    for first in asked[: 1 if template in (MISTRAL, NUMBERED) else None]:
+        talk, prompt = (first,), ""
+        for number in range(4):
+            thought = "<think>hm</think>" if number == 2 else ""
+            answer = Message("assistant", f"{thought}Six {number}.", calls=calls)
+            new = (Message("tool", f"{number}", name="lookup") if calls else Message("user", f"Why {number}?"),)
+            turn, before = write_turn(talk, answer, tokenizer), (*talk, answer)
+            sizes.clear()
+            found = encode_next(before, new, tokenizer, prompt=prompt, turn=turn)
+            once = number and found.continues and first is not hidden and template != NUMBERED
+            assert sum(size >= len(talk) for size in sizes) == 1 or not once
+            texts = [render_turns(before, tokenizer, add_generation_prompt=False)]
+            texts.append(render_turns(talk, tokenizer, add_generation_prompt=True))
+            whole = render_turns((*before, *new), tokenizer, add_generation_prompt=True)
+            assert found.continues == all(map(whole.startswith, texts))
+            assert found == encode_next(before, new, tokenizer)
+            expected = encode((*before, *new), None, tokenizer)[0]
+            end = encode(talk, answer, tokenizer)[1][-1:] if found.continues else []
+            read = encode(talk, answer, tokenizer) if found.continues else ([], [])
+            assert [*read[0], *read[1][: len(read[1]) - len(end)], *found.ids] == expected
+            talk, prompt = (*before, *new), found.text
 
 
 def test_a_template_that_rewrites_a_turn_begins_anew() -> None:
@@ -115,7 +154,7 @@ def test_a_template_that_rewrites_a_turn_begins_anew() -> None:
     thought, plain = (Message("assistant", text) for text in ("<think>hm</think>Six.", "Six."))
     more = Message("user", "Why?")
     assert encode_next((question, plain), (more,), tokenizer)[1]
-    ids, continues = encode_next((question, thought), (more,), tokenizer)
+    ids, continues, _ = encode_next((question, thought), (more,), tokenizer)
     assert not continues
     assert ids == encode((question, plain, more), None, tokenizer)[0]
 
@@ -127,7 +166,7 @@ def test_an_end_that_was_sampled_is_not_read_again() -> None:
         talk, more = (Message("user", "How far?"), Message("assistant", "Six.")), (Message("user", "Why?"),)
         written = f"{before_end}<|im_end|>\n<|im_start|>user\nWhy?{before_end}<|im_end|>\n<|im_start|>assistant\n"
         for ended in (False, True):
-            ids, continues = encode_next(talk, more, tokenizer, ended=ended)
+            ids, continues, _ = encode_next(talk, more, tokenizer, ended=ended)
             assert continues
             assert tokenizer.decode(ids) == (written.removeprefix(f"{before_end}<|im_end|>") if ended else written)
 
@@ -136,7 +175,7 @@ def test_a_template_that_moves_the_system_begins_anew() -> None:
     tokenizer = byte_level(MISTRAL)
     talk = Message("system", "Be brief."), Message("user", "Rain?"), Message("assistant", "Water.")
     more = Message("user", "And snow?")
-    ids, continues = encode_next(talk, (more,), tokenizer)
+    ids, continues, _ = encode_next(talk, (more,), tokenizer)
     assert not continues
     assert ids == encode((*talk, more), None, tokenizer)[0]
     assert encode_next(talk[1:], (more,), tokenizer)[1]
@@ -145,7 +184,7 @@ def test_a_template_that_moves_the_system_begins_anew() -> None:
 def test_a_conversation_that_the_policy_begins_is_written_anew() -> None:
     tokenizer = byte_level(TAGGED)
     talk, more = (Message("assistant", "Hello."),), Message("user", "Hi.")
-    assert encode_next(talk, (more,), tokenizer) == (encode((*talk, more), None, tokenizer)[0], False)
+    assert encode_next(talk, (more,), tokenizer) == (encode((*talk, more), None, tokenizer)[0], False, "")
 
 
 PARAMETERS = {

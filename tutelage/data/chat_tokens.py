@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
@@ -104,41 +104,55 @@ def _lead(messages: Messages, response: str, tokenizer: Tokenizer) -> str:
     return "" if not messages or facts(tokenizer).leads or response[:1].isspace() else " "
 
 
-def write_turns(messages: Messages, tokenizer: Tokenizer) -> str:
-    """What the chat template writes of messages that end with a turn of the assistant, their special tokens hidden.
-    Raises TutelageError if it refuses them."""
+def write_turn(conversation: Messages, turn: Message, tokenizer: Tokenizer) -> str:
+    """What the chat template writes of a turn of the assistant after the first question of a conversation, and so
+    probably after all of it; "" if that cannot be told apart. Raises TutelageError if it refuses the turn."""
+    asked = next((place for place, message in enumerate(conversation, start=1) if message.role == "user"), None)
     guard = _Guard(tokenizer)
-    return render_turns(tuple(map(guard.hide_in, messages)), tokenizer, add_generation_prompt=False)
+    *before, own = map(guard.hide_in, (*conversation[:asked], turn))
+    whole = render_turns((*before, own), tokenizer, add_generation_prompt=False)
+    prompt = render_turns(tuple(before), tokenizer, add_generation_prompt=True)
+    return whole[len(prompt) :] if whole.startswith(prompt) and not guard.hidden else ""
+
+
+class NextTokens(NamedTuple):
+    """Tokens before the next turn of the assistant, whether they continue those of the last one, and the `text` that
+    the chat template writes of the whole conversation, with special tokens of messages hidden ("" without one)."""
+
+    ids: list[int]
+    continues: bool
+    text: str = ""
 
 
 def encode_next(
-    messages: Messages, new: Messages, tokenizer: Tokenizer, *, ended: bool = False, written: str | None = None
-) -> tuple[list[int], bool]:
-    """Tokens before the next turn of the assistant, after `messages`, which end with its last one, and `new`; and
-    whether they continue the tokens of that turn, which have an end token if it is `ended`.
+    messages: Messages, new: Messages, tokenizer: Tokenizer, *, ended: bool = False, prompt: str = "", turn: str = ""
+) -> NextTokens:
+    """Tokens before the next turn of the assistant, after `messages`, which end with its last one, and `new`; the last
+    one has an end token if it is `ended`.
 
-    They do if the chat template writes `messages` as it did, and their prompt: the tokens are then the difference of
-    what it writes with and without `new`, from the end of the turn on, so that nothing sampled is tokenised again.
-    Otherwise, for example if the template leaves out thoughts of earlier turns or moves the system's message, and
-    without a chat template, they are those of the whole conversation. `written` is `write_turns` of `messages`, if it
-    is known.
+    They continue those of the last turn if the chat template writes its prompt as it did, and then the turn: they are
+    then the difference of what it writes with and without `new`, from the end of the turn on, so that nothing sampled
+    is tokenised again. Otherwise, for example if the template leaves out thoughts of earlier turns or moves the
+    system's message, and without a chat template, they are those of the whole conversation. `prompt` is the text before
+    the last turn and `turn` is `write_turn` of it, if they are known: the conversation is then written once.
 
     Raises TutelageError if the chat template refuses the conversation or does not write `new`.
     """
     if not has_template(tokenizer) or len(messages) == 1:
-        return encode((*messages, *new), None, tokenizer)[0], False
+        return NextTokens(encode((*messages, *new), None, tokenizer)[0], continues=False)
     guard = _Guard(tokenizer)
     before, after = tuple(map(guard.hide_in, messages)), tuple(map(guard.hide_in, new))
     whole = render_turns((*before, *after), tokenizer, add_generation_prompt=True)
     check_turns(after, whole)
-    if written is None:
+    prompt = prompt or render_turns(before[:-1], tokenizer, add_generation_prompt=True)
+    written = prompt + (turn or write_turn(messages[:-1], messages[-1], tokenizer))
+    if guard.hidden or written == prompt or not whole.startswith(written):
         written = render_turns(before, tokenizer, add_generation_prompt=False)
-    prompt = render_turns(before[:-1], tokenizer, add_generation_prompt=True)
     if not (whole.startswith(written) and whole.startswith(prompt)):
-        return guard.encode(whole), False
+        return NextTokens(guard.encode(whole), continues=False, text=whole)
     ending = _ending(tokenizer, str(tokenizer.chat_template))
     ids = guard.encode(ending + whole[len(written) :])
-    return ids[_end_of(encode_markup(ending, tokenizer), tokenizer) if ended else 0 :], True
+    return NextTokens(ids[_end_of(encode_markup(ending, tokenizer), tokenizer) if ended else 0 :], True, whole)
 
 
 @lru_cache(maxsize=16)

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_template import opening, render_prompt, render_turns
-from tutelage.data.chat_tokens import write_turns
+from tutelage.data.chat_tokens import write_turn
 from tutelage.data.json_values import parse_json
 from tutelage.data.records import Message, Messages, ToolCall, tools_of
 from tutelage.data.row_values import Unusable, encodable
@@ -41,11 +41,11 @@ _FIT_ID = re.compile(r"[A-Za-z0-9]{9}")
 @dataclass(frozen=True)
 class SampledTurn:
     """Message of the assistant that a text holds. `problem` describes calls that cannot be read, which stay in its
-    content. `written` is what the chat template writes of a conversation up to its calls, see `write_turns`."""
+    content. `written` is what the chat template writes of a turn with calls, see `write_turn`."""
 
     message: Message
     problem: str = ""
-    written: str | None = None
+    written: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def read_turn(
     if not turn.message.calls:
         return turn if turn.problem else SampledTurn(Message("assistant", text))
     try:
-        return replace(turn, written=write_turns((*conversation, turn.message), tokenizer))
+        return replace(turn, written=write_turn(conversation, turn.message, tokenizer))
     except TutelageError as error:
         return SampledTurn(Message("assistant", text), f"the chat template cannot write it ({error})")
 

@@ -65,7 +65,7 @@ def _encode_turns(messages: Messages, steps: Sequence[Messages], tokenizer: Any)
         tokens, response = encode((*context, *heard), spoken(turn), tokenizer)
         continues = False
         if ends:
-            tokens, continues = encode_next(context, heard, tokenizer, ended=True)
+            tokens, continues, _ = encode_next(context, heard, tokenizer, ended=True)
         if not continues:
             contexts.append((len(tokens), []))
         prompt, held = contexts[-1]

@@ -96,8 +96,10 @@ class BranchTokens:
     spans: list[tuple[int, int]] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
     said: list[int] = field(default_factory=list)
-    written: str | None = None
-    """`write_turns` of the messages, if it is known."""
+    before: str = ""
+    """What the chat template writes before the last turn, if it is known."""
+    last: str = ""
+    """`write_turn` of that turn, if it is known."""
 
 
 @dataclass
@@ -179,17 +181,23 @@ class EpisodeText:
 
     def tokens_before(
         self, conversation: Messages, contexts: Sequence[BranchTokens]
-    ) -> tuple[list[int], BranchTokens | None]:
-        """Tokens that the policy reads before a turn after a conversation, and the one of `contexts` that they
-        continue, if any."""
+    ) -> tuple[list[int], BranchTokens | None, str]:
+        """Tokens that the policy reads before a turn after a conversation, the one of `contexts` that they continue, if
+        any, and their text, if it is known."""
         held = next((one for one in reversed(contexts) if conversation[: len(one.messages)] == one.messages), None)
         with self._lock:
             if held is None:
-                return encode(conversation, None, self.tokenizer)[0], None
+                return encode(conversation, None, self.tokenizer)[0], None, ""
             ended = held.tokens[-1] in self.end_ids  # an end that was sampled is not read again
-            new = conversation[len(held.messages) :]
-            ids, continues = encode_next(held.messages, new, self.tokenizer, ended=ended, written=held.written)
-        return ([*held.tokens, *ids], held) if continues else (ids, None)
+            ids, continues, text = encode_next(
+                held.messages,
+                conversation[len(held.messages) :],
+                self.tokenizer,
+                ended=ended,
+                prompt=held.before,
+                turn=held.last,
+            )
+        return ([*held.tokens, *ids], held, text) if continues else (ids, None, text)
 
 
 class Episodes:
@@ -286,7 +294,7 @@ class Episodes:
         """The next turn of an episode after a conversation, and whether it was cut."""
         if trace.attempt != attempt:
             raise Truncation("fault")  # a plain function that went on after its time was over
-        tokens, held = self.text.tokens_before(conversation, trace.contexts)
+        tokens, held, before = self.text.tokens_before(conversation, trace.contexts)
         context, limit = self.context, self.sampling.max_new_tokens
         room = limit if context is None else min(limit, context - len(tokens))
         if room < 1:
@@ -307,7 +315,7 @@ class Episodes:
         held.turns.append(len(trace.turns))
         trace.turns.append(completion)
         held.tokens, held.messages = [*tokens, *completion.tokens], (*conversation, turn.message)
-        held.written = turn.written
+        held.before, held.last = before, turn.written
         held.spans.append((len(tokens), len(held.tokens)))
         held.said.append(len(held.messages))
         return turn, not completion.terminated

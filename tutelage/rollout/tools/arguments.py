@@ -46,7 +46,7 @@ def read_action(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     if body.startswith("```") and body.endswith("```") and "\n" in body:
         body = body.partition("\n")[2].removesuffix("```").strip()
     try:
-        value: Any = json.loads(body)
+        value: Any = parse_json(body)
     except ValueError:
         value = body
     if isinstance(value, dict):
