@@ -18,6 +18,7 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout import local
 from tutelage.rollout.continuous_batch import ContinuousBatch
+from tutelage.rollout.drafts import Drafts
 from tutelage.rollout.environment import Environment
 from tutelage.rollout.generator import RolloutError, encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
@@ -95,7 +96,7 @@ def test_64_episodes_with_tools_that_sleep_are_read_once_and_decoded_together(po
     rollout, environment = played(policy, sleeping(3, 0.05), n=16)
     assert len(rollout) == 64
     assert rollout.turn.max() == 2
-    assert environment.metrics() == {"tokens/read": tokens_to_read(rollout), "tokens/reread": 0}
+    assert environment.metrics() == {"tokens/read": tokens_to_read(rollout), "tokens/reread": 0, "tokens/rejected": 0}
     (batch,) = batches.made
     assert batch.widest > 32
     assert batch.lines.tokens == 0
@@ -107,7 +108,7 @@ def test_a_rollout_is_that_of_the_schedule_turn_by_turn(policy):
     assert_same(rollout, other, bits=False)
     torch.testing.assert_close(rollout.logp, other.logp)
     read, again = turns.metrics().values()
-    assert read - again == free.metrics()["tokens/read"]
+    assert read - again == free.metrics()["tokens/read"]  # the plain engine has no drafts
     assert again > 0
 
 
@@ -134,6 +135,51 @@ def test_on_the_cpu_engine_no_bit_depends_on_time_or_memory(tiny_model, monkeypa
     once, again = environment.metrics()["tokens/read"], crowded.metrics()
     assert again["tokens/reread"] > 0
     assert once == tokens_to_read(rollout) == again["tokens/read"] - again["tokens/reread"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+def test_drafts_change_no_bit(tiny_model, monkeypatch, batches, dtype):
+    """With right drafts there are fewer passes, with wrong ones tokens that are read in vain."""
+    monkeypatch.setattr(cpu_engine, "multiplies_bf16", lambda: True)
+    sizes = tiny.MIXED | {"initializer_range": 0.1, "max_position_embeddings": 512}
+    policy = policy_of(tiny_model("qwen3", **sizes), "cpu", dtype)
+    passes, errors = Counter(), random.Random(0)
+
+    class Prepared(Drafts):
+        """Knows what will be written; `wrong` is the chance that a token of a draft is another."""
+
+        known, wrong = (), 0.0
+
+        def __init__(self, ends):
+            super().__init__(ends)
+            for context in self.known:
+                super().learn(context, 0)
+
+        def learn(self, context, start):
+            passes[self.wrong, bool(self.known)] += 1
+
+        def draft(self, before, most):
+            found = super().draft(before, most)
+            return [errors.randrange(3, 90) if errors.random() < self.wrong else token for token in found]
+
+    monkeypatch.setattr(local, "Drafts", Prepared)
+    sampling = replace(SAMPLING, max_new_tokens=12)
+    rollout, plain = played(policy, sleeping(3, 0.0), sampling=sampling)
+    contexts = rollout.branches.contexts
+    Prepared.known = [
+        [*p[m].tolist(), *r[n].tolist()]
+        for p, m, r, n in zip(contexts.prompt, contexts.prompt_mask, contexts.response, contexts.mask, strict=True)
+    ]
+    counts = [plain.metrics()]
+    for Prepared.wrong in (0.0, 0.3):
+        other, environment = played(policy, sleeping(3, 0.0), sampling=sampling)
+        assert_same(rollout, other)
+        counts.append(environment.metrics())
+    read = {"tokens/read": tokens_to_read(rollout), "tokens/reread": 0}
+    assert all(each | read == each for each in counts)
+    assert [each["tokens/rejected"] > 0 for each in counts][::2] == [False, True]
+    assert passes[0.0, True] < 0.7 * passes[0.0, False]
 
 
 @pytest.mark.parametrize("engine", ["plain", "cpu"])

@@ -106,15 +106,22 @@ class CachedLines(Lines[Tokens, list[Tokens]]):
         while order:
             part = [place for n, place in enumerate(order) if not n or (n + 1) * len(prompts[place]) <= READ_AT_ONCE]
             order = order[len(part) :]
-            found = self._pass([[states[place]] for place in part], [prompts[place] for place in part])
+            read = [prompts[place] for place in part]
+            found = self._pass([[states[place]] for place in part], read, [1] * len(part))
             logits |= zip(part, found, strict=True)
         return [(state, logits[place]) for place, state in enumerate(states)]
 
     def _begin(self, prompt: Tokens) -> list[Tokens]:
         return [prompt, []]
 
-    def _continue(self, lines: Sequence[list[Tokens]], pieces: Sequence[Sequence[int]]) -> Float[Tensor, "n V"]:
-        return self._pass(lines, pieces)
+    def _continue(
+        self, lines: Sequence[list[Tokens]], pieces: Sequence[Sequence[int]], counts: Sequence[int]
+    ) -> Float[Tensor, "N V"]:
+        return self._pass(lines, pieces, counts)
+
+    def _cut(self, line: list[Tokens], count: int) -> None:
+        self.pool.free += line[-1][-count:]
+        del line[-1][-count:]
 
     def _release(self, line: list[Tokens]) -> None:
         self.pool.free += line[-1]
@@ -122,7 +129,9 @@ class CachedLines(Lines[Tokens, list[Tokens]]):
     def _release_prompt(self, prompt: Tokens) -> None:
         self.pool.free += prompt
 
-    def _pass(self, lines: Sequence[list[Tokens]], pieces: Sequence[Sequence[int]]) -> Float[Tensor, "n V"]:
+    def _pass(
+        self, lines: Sequence[list[Tokens]], pieces: Sequence[Sequence[int]], counts: Sequence[int]
+    ) -> Float[Tensor, "N V"]:
         """Read pieces of lines, whose last list of places grows."""
         pool, filler = self.pool, pieces[0][0]  # any token: the mask excludes padding
         new = [pool.take(len(piece)) for piece in pieces]
@@ -135,4 +144,6 @@ class CachedLines(Lines[Tokens, list[Tokens]]):
         inputs[self.cache_name] = self.cache
         if self.takes_positions:
             inputs["position_ids"] = positions(mask)[:, -tokens.shape[1] :]
-        return next_logits(self.backbone, self.head, last_states(self.backbone, self.head, inputs)[:, -1])
+        states = last_states(self.backbone, self.head, inputs)
+        last = torch.cat([own[-count:] for own, count in zip(states, counts, strict=True)])
+        return next_logits(self.backbone, self.head, last)

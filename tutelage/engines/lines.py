@@ -20,6 +20,7 @@ Prompt = TypeVar("Prompt")
 """Keys and values of a prompt."""
 Line = TypeVar("Line")
 """Those of a line, with the prompt's."""
+NOTHING: Mapping[int, int] = {}
 READ_AT_ONCE = 4096
 """Tokens of a forward pass: enough to keep a CPU busy, few enough for its memory."""
 
@@ -34,10 +35,11 @@ class SharedPrompt(Generic[Prompt]):
 
 
 class Lines(ABC, Generic[Prompt, Line]):
-    """Lines by number. `computed` counts the tokens read, `tokens` those held, shared ones once."""
+    """Lines by number. `computed` counts the tokens read, `rejected` those of them that were cut, and `tokens` those
+    held, shared ones once."""
 
     def __init__(self) -> None:
-        self.computed = self.tokens = 0
+        self.computed = self.rejected = self.tokens = 0
         self._prompts: dict[tuple[int, ...], SharedPrompt[Prompt]] = {}
         self._held: dict[int, tuple[tuple[int, ...], Line]] = {}
         self._lengths: dict[int, int] = {}  # tokens of each line after its prompt
@@ -46,9 +48,10 @@ class Lines(ABC, Generic[Prompt, Line]):
         return line in self._held
 
     @torch.no_grad()
-    def extend(self, pieces: Mapping[int, Sequence[int]]) -> Float[Tensor, "n V"]:
+    def extend(self, pieces: Mapping[int, Sequence[int]], counts: Mapping[int, int] = NOTHING) -> Float[Tensor, "N V"]:
         """Read one or more tokens of some lines, by number. The first piece of a line is its prompt. Returns the logits
-        after the last token of each, in the order of the pieces."""
+        after the last token of each, or after as many of its last tokens as `counts` has for it, in the order of the
+        pieces."""
         begun = {line: tuple(piece) for line, piece in pieces.items() if line not in self._held}
         unread = list(dict.fromkeys(prompt for prompt in begun.values() if prompt not in self._prompts))
         if unread:
@@ -59,17 +62,26 @@ class Lines(ABC, Generic[Prompt, Line]):
         for line, prompt in begun.items():
             shared = self._prompts[prompt]
             shared.lines += 1
-            rows[line] = shared.logits
+            rows[line] = shared.logits[None]
             self._held[line], self._lengths[line] = (prompt, self._begin(shared.state)), 0
         for part in _passes({line: piece for line, piece in pieces.items() if line not in begun}):
-            logits = self._continue([self._held[line][1] for line in part], list(part.values()))
+            after = [counts.get(line, 1) for line in part]
+            logits = self._continue([self._held[line][1] for line in part], list(part.values()), after)
             for line, piece in part.items():
                 self._lengths[line] += len(piece)
                 self._count(len(piece))
             if list(part) == list(pieces):
                 return logits
-            rows |= zip(part, logits, strict=True)
-        return torch.stack([rows[line] for line in pieces])
+            rows |= zip(part, logits.split(after), strict=True)
+        return torch.cat([rows[line] for line in pieces])
+
+    def cut(self, line: int, count: int) -> None:
+        """Forget the last tokens of a line, none of them of its prompt."""
+        if count:
+            self._lengths[line] -= count
+            self.tokens -= count
+            self.rejected += count
+            self._cut(self._held[line][1], count)
 
     def drop(self, line: int) -> None:
         """Forget a line, and its prompt with the last of its lines."""
@@ -95,8 +107,14 @@ class Lines(ABC, Generic[Prompt, Line]):
         """A line after a prompt."""
 
     @abstractmethod
-    def _continue(self, lines: Sequence[Line], pieces: Sequence[Sequence[int]]) -> Float[Tensor, "n V"]:
-        """Read further tokens of lines, in one pass. Returns the logits after the last token of each."""
+    def _continue(
+        self, lines: Sequence[Line], pieces: Sequence[Sequence[int]], counts: Sequence[int]
+    ) -> Float[Tensor, "N V"]:
+        """Read further tokens of lines, in one pass. Returns the logits after the last tokens of each, so many."""
+
+    @abstractmethod
+    def _cut(self, line: Line, count: int) -> None:
+        """Forget the last tokens of a line."""
 
     def _release(self, line: Line) -> None:
         """Free a line. It may do nothing if its memory is its own."""

@@ -144,6 +144,7 @@ SCORES = (
         "More with `--deterministic`, or if they do not fit into memory or the model or engine cannot keep them.",
         TOKENS,
     ),
+    Metric("tokens/rejected", "Tokens of drafts of a turn that it did not take.", TOKENS),
     Metric("tools/calls", "Calls of tools in the step.", COUNT),
     Metric("tools/unknown", "Of these, calls of a tool that does not exist.", COUNT),
     Metric("tools/unreadable", "Calls whose arguments do not parse or fit.", COUNT),

@@ -4,13 +4,14 @@
     turn 1 of episode b         read  draw  draw  draw  draw  draw  ·  ·  read  draw  …
 
 The keys and values of an episode are kept while its tools run, so a turn reads only what is new. All of them belong to
-one rollout, during which weights do not change.
+one rollout, during which weights do not change. Where no bit depends on what is read at once, turns may have drafts
+(see `drafts`).
 """
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -20,9 +21,12 @@ from tutelage.engines.lines import Lines
 from tutelage.engines.sampling import StopCondition, text_of
 from tutelage.engines.token_sampling import draw, row_seed, uniforms
 from tutelage.models.policy import Policy
+from tutelage.rollout.drafts import LONGEST, ORDER, SHORTEST, Drafts
 from tutelage.rollout.environment import Trace, TurnRequest
 from tutelage.rollout.generator import SampledCompletion
 
+LOGITS = 1 << 24
+"""Logits of a pass with drafts: 64 MB in float32."""
 Episode = tuple[str, int]
 """Id of the prompt, and number of the sample."""
 
@@ -46,7 +50,8 @@ class KeptContext:
 
 @dataclass
 class ActiveTurn:
-    """A turn that is sampled: pieces to read before the next token, and the tokens so far."""
+    """A turn that is sampled: pieces to read before the next token, the tokens so far, and a draft of up to `reach`
+    tokens after the next one."""
 
     request: TurnRequest
     line: int
@@ -54,6 +59,8 @@ class ActiveTurn:
     uniforms: torch.Tensor
     tokens: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
+    draft: Sequence[int] = ()
+    reach: int = SHORTEST
 
     @property
     def episode(self) -> Episode:
@@ -76,10 +83,10 @@ class ContinuousBatch:
 
     def __init__(
         self, policy: Policy, lines: Lines[Any, Any], sampling: config.Sampling, seed: int, *,
-        rows: int, room: int, version: int,
+        rows: int, room: int, version: int, drafts: Drafts | None = None,
     ) -> None:  # fmt: skip
         self.policy, self.lines, self.sampling, self.seed = policy, lines, sampling, seed
-        self.rows, self.room, self.version = rows, room, version
+        self.rows, self.room, self.version, self.drafts = rows, room, version, drafts
         self.ends = StopCondition(policy.tokenizer, policy.end_ids, sampling.stop, policy.device)
         self.widest = self._new = 0
         self._prompts: set[tuple[int, ...]] = set()
@@ -96,7 +103,7 @@ class ContinuousBatch:
     @property
     def reread(self) -> int:
         """Tokens that were read more than once, a prompt of several episodes for the first of them."""
-        return self.lines.computed - self._new - sum(map(len, self._prompts))
+        return self.lines.computed - self.lines.rejected - self._new - sum(map(len, self._prompts))
 
     def add(self, request: TurnRequest, name: str, number: int) -> None:
         """Queue a turn, with the name and the number of its random stream (see `token_sampling.row_seed`). It replaces
@@ -112,40 +119,76 @@ class ContinuousBatch:
             self.lines.drop(kept.line)
 
     def step(self) -> None:
-        """Admit queued turns, read a piece of each turn, and sample the next token of those without another piece."""
+        """Admit queued turns, read a piece of each turn and its draft, and sample the next tokens of those without
+        another piece."""
         self._admit()
         if not self._turns:
             return
         self.widest = max(self.widest, len(self._turns))
-        known = {turn.episode: len(self._kept[turn.episode].tokens) for turn in self._turns}
-        logits = self.lines.extend({turn.line: turn.pieces[0] for turn in self._turns})
+        before = {turn.episode: len(self._kept[turn.episode].tokens) for turn in self._turns}
         for turn in self._turns:
-            kept = self._kept[turn.episode]
-            kept.tokens += turn.pieces.popleft()
-            if len(kept.tokens) == kept.prompt:
-                self._prompts.add(tuple(kept.tokens))
-            else:
-                self._new += max(0, len(kept.tokens) - max(kept.before, known[turn.episode]))
+            turn.draft = self._draft(turn)
+        pieces = {turn.line: (*turn.pieces[0], *turn.draft) for turn in self._turns}
+        counts = {turn.line: 1 + len(turn.draft) for turn in self._turns}
+        logits = self.lines.extend(pieces, counts).split(list(counts.values()))
+        for turn in self._turns:
+            self._kept[turn.episode].tokens += turn.pieces.popleft()
         drawn = [place for place, turn in enumerate(self._turns) if not turn.pieces]
-        if len(drawn) < len(self._turns):
-            logits = logits[torch.tensor(drawn, dtype=torch.long, device=logits.device)]
         if drawn:
-            self._draw(logits, [self._turns[place] for place in drawn])
+            self._draw(torch.cat([logits[place] for place in drawn]), [self._turns[place] for place in drawn])
+        for turn in self._turns:
+            self._note(self._kept[turn.episode], before[turn.episode])
         self._turns = [turn for turn in self._turns if turn.pieces]
+
+    def _draft(self, turn: ActiveTurn) -> Sequence[int]:
+        """What may follow the last piece of a turn."""
+        if self.drafts is None or len(turn.pieces) > 1 or turn.line not in self.lines:
+            return ()
+        share = LOGITS // len(self.policy.tokenizer) // len(self._turns)
+        most = min(turn.reach, turn.request.room - len(turn.tokens) - 1, share)
+        return self.drafts.draft([*self._kept[turn.episode].tokens[-ORDER:], *turn.pieces[0]], most)
+
+    def _note(self, kept: KeptContext, before: int) -> None:
+        """Count the tokens of a context beyond `before`, and learn drafts from them."""
+        if len(kept.tokens) > kept.prompt:
+            self._new += max(0, len(kept.tokens) - max(kept.before, before))
+        elif tuple(kept.tokens) in self._prompts:
+            return
+        else:
+            self._prompts.add(tuple(kept.tokens))
+        if self.drafts is not None:
+            self.drafts.learn(kept.tokens, before)
 
     @torch.no_grad()
     def _draw(self, logits: torch.Tensor, turns: Sequence[ActiveTurn]) -> None:
-        uniform = torch.stack([turn.uniforms[len(turn.tokens)] for turn in turns]).to(logits.device)
-        tokens, logp = draw(logits, self.sampling, uniform, self.policy.engine.kernels)
+        uniform = torch.cat([turn.uniforms[len(turn.tokens) :][: 1 + len(turn.draft)] for turn in turns])
+        tokens, logp = draw(logits, self.sampling, uniform.to(logits.device), self.policy.engine.kernels)
         ended = (tokens[:, None] == self.ends.end_ids).any(-1)
-        for turn, token, own, end in zip(turns, tokens.tolist(), logp.tolist(), ended.tolist(), strict=True):
+        rows = zip(tokens.tolist(), logp.tolist(), ended.tolist(), strict=True)
+        for turn in turns:
+            self._take(turn, list(islice(rows, 1 + len(turn.draft))))
+
+    def _take(self, turn: ActiveTurn, rows: Sequence[tuple[int, float, bool]]) -> None:
+        """Take the tokens that were drawn for a turn, with their log-probabilities and whether they end it: those up to
+        the first that its draft does not have. What was read after it is forgotten."""
+        accepted = 0
+        for accepted, (token, logp, end) in enumerate(rows):
             turn.tokens.append(token)
-            turn.logp.append(own)
-            done = end or (self.sampling.stop and self._stops(turn))
+            turn.logp.append(logp)
+            done = end or bool(self.sampling.stop and self._stops(turn))
             if done or len(turn.tokens) == turn.request.room:
-                turn.request.reply.set_result(self._completion(turn, bool(done)))
-            else:
+                turn.request.reply.set_result(self._completion(turn, done))
+                break
+            if accepted == len(turn.draft) or turn.draft[accepted] != token:
                 turn.pieces.append((token,))
+                break
+        rejected = len(turn.draft) - accepted
+        self._kept[turn.episode].tokens += turn.draft[:accepted]
+        self.lines.cut(turn.line, rejected)
+        if self.drafts is not None and turn.draft:
+            self.drafts.accepted += accepted
+            self.drafts.rejected += rejected
+            turn.reach = max(1, accepted) if rejected else min(2 * turn.reach, LONGEST)
 
     def _stops(self, turn: ActiveTurn) -> bool:
         response, row = torch.tensor([turn.tokens], device=self.policy.device), torch.zeros(1, dtype=torch.long)

@@ -50,8 +50,9 @@ class Environment:
     pays: bool = True
     """Whether `play` returns a reward; otherwise it returns 0, and others pay: `--reward`, or rewards of turns."""
     counts: Counter[str] = field(default_factory=Counter, compare=False)
-    """Tokens of episodes that the policy read or wrote in forward passes ("read"), and of these the tokens of their
-    past that it had read before ("reread"), since the last `metrics`."""
+    """Tokens of episodes that the policy read or wrote in forward passes ("read"), of these the tokens of their past
+    that it had read before ("reread"), and tokens of drafts that it read in vain ("rejected"), since the last
+    `metrics`."""
     reported: Counter[str] = field(default_factory=Counter, compare=False)
     """Calls of tools up to the last `metrics`."""
 
@@ -70,10 +71,10 @@ class Environment:
         return [replace(p, messages=(replace(p.messages[0], tools=schemas), *p.messages[1:])) for p in prompts]
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the last call: tokens/read and tokens/reread (see `counts`), unless a server samples, and with
-        tools tools/calls, and of these tools/unknown, tools/unreadable, tools/timeouts, tools/failures and
-        tools/faults; of each tool tools/NAME/calls and tools/NAME/failed."""
-        counts = {f"tokens/{name}": float(self.counts[name]) for name in ("read", "reread") if self.counts}
+        """Counts since the last call: tokens/read, tokens/reread and tokens/rejected (see `counts`), unless a server
+        samples, and with tools tools/calls, and of these tools/unknown, tools/unreadable, tools/timeouts,
+        tools/failures and tools/faults; of each tool tools/NAME/calls and tools/NAME/failed."""
+        counts = {f"tokens/{name}": float(count) for name, count in self.counts.items()}
         self.counts.clear()
         if self.tools.schemas:
             new = self.tools.calls - self.reported

@@ -14,6 +14,7 @@ from tutelage.engines.interface import PromptTokens
 from tutelage.engines.sampling import answers, lines_at_once
 from tutelage.models.policy import Policy
 from tutelage.rollout.continuous_batch import ContinuousBatch
+from tutelage.rollout.drafts import Drafts
 from tutelage.rollout.generator import Generator
 
 ENDLESS = 1 << 40
@@ -25,6 +26,7 @@ class LocalGenerator:
 
     def __init__(self, policy: Policy, version: int = 0) -> None:
         self.policy, self.version = policy, version
+        self.drafts = Drafts(frozenset(policy.end_ids))
 
     def sync(self, version: int) -> None:
         """Set the version recorded with subsequent rollouts."""
@@ -60,7 +62,10 @@ class LocalGenerator:
                 yield None
                 return
             rows, room = lines_at_once(policy.backbone, sampling.max_new_tokens)
-            yield ContinuousBatch(policy, lines, sampling, seed, rows=rows, room=room, version=self.version)
+            limits = {"rows": rows, "room": room, "version": self.version}
+            self.drafts.begin()
+            drafts = self.drafts if policy.extends_exactly else None
+            yield ContinuousBatch(policy, lines, sampling, seed, **limits, drafts=drafts)
 
 
 class CurrentGenerator:

@@ -97,7 +97,8 @@ class Player:
                     for call in playing:
                         call.stop()
             if batch is not None:
-                self.environment.counts.update(read=batch.lines.computed, reread=batch.reread)
+                read, rejected = batch.lines.computed - batch.lines.rejected, batch.lines.rejected
+                self.environment.counts.update(read=read, reread=batch.reread, rejected=rejected)
         self.last_fault = next(reversed(table.faults), "")
         return self._rollout(prompts, n, traces)
 

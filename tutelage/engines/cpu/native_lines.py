@@ -38,14 +38,20 @@ class NativeLines(Lines[PromptCache, NativeDecoder]):
     def _begin(self, prompt: PromptCache) -> NativeDecoder:
         return NativeDecoder(self.decoders, PromptBatch(((0,),), (1,)), ENDLESS, prompt.line(0, ENDLESS)).compiled()
 
-    def _continue(self, lines: Sequence[NativeDecoder], pieces: Sequence[Sequence[int]]) -> Float[Tensor, "n V"]:
+    def _continue(
+        self, lines: Sequence[NativeDecoder], pieces: Sequence[Sequence[int]], counts: Sequence[int]
+    ) -> Float[Tensor, "N V"]:
         if all(len(piece) == 1 for piece in pieces):
             return joint_logits(lines, torch.tensor([token for (token,) in pieces]))
         first, attention = lines[0], PieceAttention(lines, list(map(len, pieces)))
         tokens = torch.tensor([token for piece in pieces for token in piece])
-        states = first.read(tokens, attention.positions, attention.last, attention_by(first.model, attention))
+        last = torch.cat([torch.arange(end - count, end) for end, count in zip(attention.ends, counts, strict=True)])
+        states = first.read(tokens, attention.positions, last, attention_by(first.model, attention))
         attention.advance()
         return first.head.logits(states)
+
+    def _cut(self, line: NativeDecoder, count: int) -> None:
+        line.kv_cache.written -= count
 
 
 class PieceAttention:
@@ -63,7 +69,6 @@ class PieceAttention:
             ]
         )
         self.ends = torch.tensor(lengths).cumsum(0)
-        self.last = self.ends - 1
         self.steps = [line.native for line in lines if line.native is not None]
         self.index = {layer.self_attn: index for index, layer in enumerate(self.steps[0].layers)}
 

@@ -1,0 +1,34 @@
+"""Drafts of what a policy writes next; `test_continuous_batch` tests that they change no token."""
+
+from tutelage.rollout import drafts
+from tutelage.rollout.drafts import ORDER, Drafts
+
+ENDS = frozenset([9])
+
+
+def test_a_draft_is_what_followed_the_last_time_up_to_the_end_of_its_turn() -> None:
+    found, context = Drafts(ENDS), [1, 2, 3, 4, 5, 6, 9, 7, 1, 2, 3, 4]
+    found.learn(context, 0)
+    assert list(found.draft(context, 8)) == [5, 6]
+    assert list(found.draft(context, 1)) == [5]
+    context += [8, 8]
+    found.learn(context, len(context) - 2)
+    assert list(found.draft([0, 1, 2, 3, 4], 8)) == [8, 8]
+    assert list(found.draft([2, 3, 4, 4], 8)) == list(found.draft([4] * (ORDER - 1), 8)) == []
+
+
+def test_the_rollout_before_is_known_and_no_other() -> None:
+    found, context = Drafts(ENDS), [1, 2, 3, 4, 5]
+    found.learn(context, 0)
+    for expected in ([5], []):
+        found.begin()
+        assert list(found.draft(context[:4], 8)) == expected
+
+
+def test_drafts_end_when_too_many_tokens_were_in_vain() -> None:
+    found = Drafts(ENDS)
+    found.learn([1, 2, 3, 4, 5], 0)
+    found.accepted, found.rejected = 100, 100 + drafts.IN_VAIN
+    assert not found.draft([1, 2, 3, 4], 1)
+    found.accepted += 1
+    assert list(found.draft([1, 2, 3, 4], 1)) == [5]
