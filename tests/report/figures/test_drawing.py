@@ -187,6 +187,15 @@ def columns(chart: Chart) -> Iterator[tuple[float, float, float]]:
             yield at.x.invert(x - 0.5), at.x.invert(x + width + 0.5), at.y.invert(y) - at.y.invert(y + height)
 
 
+@for_each([(Axis("x", percent=True), 1.0), (Axis("x"), 2_000.0), (Axis("x"), 1_250_000.0)])
+def test_the_last_tick_label_is_inside_the_drawing(axis: Axis, end: float) -> None:
+    """A letter of 11 pixels is 7 wide in the widest usual font, a point or comma 3.5 and a per cent sign 10.5."""
+    drawing = draw(Chart("Test", (Series((0.0, end), (0.0, 1.0)),), axis, Axis("y")))
+    texts = [e for e in ElementTree.fromstring(drawing).iter() if e.get("text-anchor") == "middle"]
+    at, label = max((float(e.get("x", "")), e.text or "") for e in texts)
+    assert at + sum({"%": 10.5, ",": 3.5, ".": 3.5}.get(letter, 7.0) for letter in label) / 2 <= 440
+
+
 def test_bars_are_as_high_as_their_counts_and_none_crosses_zero() -> None:
     values = [-0.7, -0.1, 0.0, 0.1, 0.15, 0.9, 1.4, NAN]
     width = bin_width(values, bins=10)

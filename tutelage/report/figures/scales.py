@@ -103,7 +103,8 @@ def rounded(low: float, high: float, count: int = 5) -> tuple[float, float]:
     return (below if low - below <= step / 2 else low - room, above if above - high <= step / 2 else high + room)
 
 
-LEFT, RIGHT, ROW = 50.0, 14.0, 18.0
+LEFT, RIGHT, ROW = 50.0, 18.0, 18.0
+"""Margins in pixels, the right one for half of the last tick label, and the height of a line of text."""
 SWATCH = 36.0
 """Width of the swatch and the gap of a legend entry, in pixels."""
 LETTER = 7.6
