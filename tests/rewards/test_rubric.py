@@ -13,8 +13,8 @@ from tutelage.data.llm_judge import EndpointRubricJudge
 from tutelage.data.records import Messages, Prompt, user
 from tutelage.data.rubrics import Criterion
 from tutelage.rewards.composite import CappedReward, Ensemble, MeasuredReward, WeightedReward
+from tutelage.rewards.factory import judging_costs
 from tutelage.rewards.judge import judge_named
-from tutelage.rewards.judging_costs import judging_costs
 from tutelage.rewards.reward import Completions
 from tutelage.rewards.rubric import RubricReward, some_criteria
 from tutelage.rewards.rules import LengthLimit

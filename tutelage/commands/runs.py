@@ -34,7 +34,7 @@ from tutelage.models.heads import ScalarModel
 from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
 from tutelage.report.model_card import write_model_card
-from tutelage.rewards.judging_costs import judging_costs
+from tutelage.rewards.factory import judging_costs
 from tutelage.rollout.generator import EncodedPrompt
 from tutelage.train.learner import Step
 from tutelage.train.run.folder import Run

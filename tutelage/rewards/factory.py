@@ -1,10 +1,11 @@
-"""Rewards by their command-line names: models, functions, rules and judges, and the columns that they read."""
+"""Rewards by their command-line names: models, functions, rules and judges; the columns that they read, and what their
+judges will cost."""
 
 import ast
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +16,9 @@ from tutelage.base.concurrency import Calls
 from tutelage.base.errors import TutelageError
 from tutelage.base.imports import LazyTable, function_named
 from tutelage.base.nouns import counted
+from tutelage.data.chat_endpoint import CHARACTERS, PaidEndpoint
 from tutelage.data.formats import LoadedRecords
+from tutelage.data.records import Prompt
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
@@ -23,7 +26,7 @@ from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.model_reward import ModelReward, StepReward
 from tutelage.rewards.names import names_model, split_fold, split_weight
-from tutelage.rewards.reward import SYNONYMS, Reward, columns_read
+from tutelage.rewards.reward import SYNONYMS, JudgingReward, Reward, columns_read, made_of
 
 FILES: Mapping[str, Mapping[str, str]] = {
     "rules": {
@@ -193,3 +196,28 @@ def require_columns(names: Sequence[str], prompts: LoadedRecords[Any]) -> None:
                     f"The reward {name} reads the column {column!r}, which {place} of {prompts.source} does not have "
                     f"({count}); the own columns of that row are: {', '.join(prompt.data) or 'none'}."
                 )
+
+
+def judging_costs(names: Sequence[str], prompts: Sequence[Prompt], completions: int) -> Iterator[str]:
+    """A sentence for each judge among the rewards: what `completions` of every prompt cost, cached replies excepted.
+
+    Tokens are those of the requests without the completions, with `CHARACTERS` characters each. Raises TutelageError
+    for a row that the judge cannot read.
+    """
+    for name, reward in rewards_without_model(names).items():
+        for part in made_of(reward):
+            if isinstance(part, JudgingReward) and part.endpoint is not None:
+                yield f"{name}: {_cost(part, part.endpoint, prompts, completions)}"
+
+
+def _cost(judge: JudgingReward, endpoint: PaidEndpoint, prompts: Sequence[Prompt], completions: int) -> str:
+    requests = [each for prompt in prompts for each in judge.questions(prompt, completions)]
+    tokens = sum(number * math.ceil(len(request) / CHARACTERS) for request, number in requests)
+    price = endpoint.prices.read
+    cost = f", {tokens * price / 1e6:.2f} at the price of reading" if price else ""
+    each = counted(completions, "completion")
+    return (
+        f"{each} of each of {counted(len(prompts), 'prompt')} take {counted(sum(n for _, n in requests), 'request')} "
+        f"to {endpoint.endpoint.model}: {counted(tokens, 'token')} to read{cost}, besides the completions and its "
+        "replies"
+    )

@@ -20,10 +20,9 @@ from tutelage.rollout.serving.protocol.model import ServedModel
 from tutelage.rollout.serving.protocol.replies import Reply
 from tutelage.rollout.serving.protocol.request_fields import RequestError, error_body
 from tutelage.rollout.serving.protocol.requests import read_chat, read_completions, read_generate
-from tutelage.rollout.serving.recorded_chat import Chat
 from tutelage.rollout.serving.service import Results, Service
 from tutelage.rollout.serving.updates import update_routes
-from tutelage.rollout.serving.usage import Usage
+from tutelage.rollout.serving.usage import Chat, Usage
 
 T = TypeVar("T")
 Reader = Callable[[object, ServedModel], Reply]

@@ -1,12 +1,25 @@
-"""What a server records of its use: completions that users may give feedback on, and which of two models each got."""
+"""What a server records of its use: completions that users may give feedback on, and which of two models each got.
 
-from collections.abc import Mapping, Sequence
+A recorded chat is answered by the user's own model or, where that fails, by the present one.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from starlette.routing import BaseRoute
 
 from tutelage.data.records import Messages
+from tutelage.rollout.serving.protocol.replies import ChatReply
+from tutelage.rollout.serving.protocol.request_fields import RequestError
+from tutelage.rollout.serving.protocol.requests import read_chat
+from tutelage.rollout.serving.service import Results, Service
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,3 +67,119 @@ class Usage(Protocol):
 
     def close(self) -> None:
         """Release what the record holds."""
+
+
+class Chat:
+    """The request. `services` are tried in their order: a failure of one that is not the last is an error of it, and
+    the next one answers; so is the time in which it does not answer, or in a stream does not begin, if longer than
+    `patience` in seconds. `use` records what becomes of it, if anything is to be recorded."""
+
+    def __init__(
+        self, body: object, services: Sequence[Service], use: Use | None, *, patience: float | None = None
+    ) -> None:
+        self._body, self._services, self._use, self._patience = body, services, use, patience
+        self._begun = time.monotonic()
+        self._service = services[0]
+        self._reply: ChatReply | None = None
+        self._recorded = False
+        self._failures: list[str] = []
+
+    async def body(self) -> dict[str, Any]:
+        """The whole response, with `feedback` if the completion was kept."""
+        results, body = await self._first(Results.body)
+        kept = await self._record(results)
+        return body | ({"feedback": kept} if kept else {})
+
+    async def begin(self) -> Results:
+        """The results of the first service that begins to answer."""
+        return (await self._first(Results.arrival))[0]
+
+    async def _first(self, arrival: Callable[[Results], Awaitable[T]]) -> tuple[Results, T]:
+        """The results of the first service of which `arrival` comes, and what it is."""
+        for service in self._services:
+            try:
+                results = await self._submit(service)
+                try:
+                    value = await self._in_time(service, arrival(results))
+                except BaseException:
+                    results.cancel()
+                    raise
+            except asyncio.CancelledError:
+                self.leave()
+                raise
+            except Exception as error:
+                await self._failed(service, error)
+                continue
+            for failure in self._failures:  # a request that none can answer has none
+                _log.warning("%s; the present model answers", failure)
+            return results, value
+        raise AssertionError("the last failure is raised")
+
+    async def chunks(self, results: Results) -> AsyncGenerator[dict[str, Any]]:
+        """The response in chunks; the last one has `feedback` if the completion was kept."""
+        try:
+            async for chunk in results.chunks():
+                yield chunk
+        except Exception:
+            await self._record(None)
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            self.leave()
+            raise
+        kept = await self._record(results)
+        if kept and self._reply is not None:
+            yield self._reply.head | {"choices": [], "feedback": kept}
+
+    def leave(self) -> None:
+        """Record that the client left, or that the server ended, unless the response was complete or had failed. A
+        cancelled task cannot wait for the record: the event loop does, before it ends."""
+        if not self._recorded:
+            self._record(None, failed=False)
+
+    async def close(self, results: Results) -> None:
+        """End the response in chunks, also one whose client left before the first of them."""
+        results.cancel()
+        self.leave()
+
+    async def _submit(self, service: Service) -> Results:
+        self._service = service
+        # tokenising a long text must not block other requests
+        self._reply = await asyncio.to_thread(read_chat, self._body, service.model)
+        return service.submit(self._reply)
+
+    async def _failed(self, service: Service, error: Exception) -> None:
+        """Raise the error of the last service, which is recorded unless the request itself is at fault."""
+        if service is not self._services[-1]:
+            late = f"no answer within {self._patience:g} seconds"
+            self._failures.append(f"{service.model.path} failed: {late if isinstance(error, TimeoutError) else error}")
+            return
+        if not isinstance(error, RequestError) or error.status >= 500:
+            await self._record(None)
+        raise error
+
+    async def _in_time(self, service: Service, result: Awaitable[T]) -> T:
+        """The result; of a service that is not the last, within the time that it has. Raises TimeoutError."""
+        last = service is self._services[-1]
+        return await asyncio.wait_for(result, None if last else self._patience)
+
+    def _record(self, results: Results | None, *, failed: bool = True) -> asyncio.Future[Any]:
+        """Record the outcome in another thread; `results` are those of a complete response, `failed` says why there are
+        none. The future has what the client learns."""
+        loop = asyncio.get_running_loop()
+        if self._use is None or self._reply is None:
+            nothing = loop.create_future()
+            nothing.set_result(None)
+            return nothing
+        self._recorded = True
+        answer = results.answers[0][0] if results is not None else None
+        own = self._service is self._services[0]
+        outcome = Outcome(
+            key=self._reply.head["id"],
+            messages=self._reply.conversation,
+            text=answer.text if answer is not None else None,
+            finished=answer is not None and answer.finish == "stop",
+            sampler=self._service.model.path,
+            failed=(answer is None and failed) or not own,
+            seconds=time.monotonic() - self._begun,
+        )
+        return loop.run_in_executor(None, self._use.record, outcome)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from functools import partial
 from operator import attrgetter
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ from tutelage.train.supervised.batches import (
 )
 from tutelage.train.supervised.fit import Objective, Splittable, WeightedPairs
 from tutelage.train.supervised.job import Job
+
+T = TypeVar("T")
 
 
 def preference_loss(name: str, assignments: Sequence[str] = ()) -> PreferenceLoss:
@@ -75,8 +78,6 @@ def _named(name: str) -> PreferenceLoss:
     raise TutelageError(f"There is no loss {name!r}; known are {', '.join(PREFERENCE_LOSSES)}. {hint}")
 
 
-SHOW = ("loss", "accuracy", "margin", "held_out/loss", "held_out/accuracy")
-"""Metrics shown in the progress."""
 ROUNDING = 1e-4
 """Numerical tolerance in nats between two passes over a completion: before the first step, |h| is below it."""
 DRIFT = "drift"
@@ -222,16 +223,30 @@ def paired_job(
             drift = mean_drift(policy, [item.unrelated for item in items], ref_logps, budget)
         return referred_batch(policy, items, drift)
 
-    objective = partial(compare, policy, loss)
-    look = (lambda: summed(policy, objective, batch(held_out), budget)) if held_out else None
+    label, objective = type(loss).__name__.lower(), partial(compare, policy, loss)
+    return reference_job(label, policy, items, batch, objective, steps, held_out, budget, tell)
+
+
+def reference_job(
+    label: str,
+    policy: Policy,
+    items: Callable[[int], Sequence[T]],
+    batch: Callable[[Sequence[T]], Splittable],
+    objective: Objective,
+    steps: int,
+    held_out: Sequence[T],
+    budget: int | Budget,
+    tell: Callable[[int], Mapping[str, float]] = lambda step: {},
+) -> Job:
+    """Job of an objective relative to a reference; `items` returns those of a step (counted from 0)."""
     return Job(
-        label=type(loss).__name__.lower(),
+        label=label,
         steps=steps,
         batch=lambda step: batch(items(step)),
         objective=objective,
-        look=look,
+        look=(lambda: summed(policy, objective, batch(held_out), budget)) if held_out else None,
         tell=tell,
-        show=SHOW,
+        show=("loss", "accuracy", "margin", "held_out/loss", "held_out/accuracy"),
     )
 
 

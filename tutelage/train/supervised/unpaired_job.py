@@ -18,7 +18,7 @@ from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.train.supervised.batches import Cuts, EncodedWhenRead, encode_records, in_memory_if_few, prompts_of
 from tutelage.train.supervised.job import Job
-from tutelage.train.supervised.preference_job import SHOW, completion_logps, mean_drift, summed, unrelated
+from tutelage.train.supervised.preference_job import completion_logps, mean_drift, reference_job, unrelated
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,4 @@ def unpaired_job(
         rows, ref_logps = [item.unrelated for item in items], [item.ref_unrelated for item in items]
         return labelled_batch(policy, items, mean_drift(policy, rows, ref_logps, budget))
 
-    objective = partial(single_loss, policy, loss)
-    return Job(
-        label="kto",
-        steps=steps,
-        batch=lambda step: batch(items(step)),
-        objective=objective,
-        look=(lambda: summed(policy, objective, batch(held_out), budget)) if held_out else None,
-        show=SHOW,
-    )
+    return reference_job("kto", policy, items, batch, partial(single_loss, policy, loss), steps, held_out, budget)
