@@ -25,7 +25,7 @@ PACKAGE = ROOT / "tutelage"
 @dataclass(frozen=True)
 class Package:
     """A package, or a folder of one with rules of its own: what it is, and what it may import beside itself and
-    `base.errors`, `base.imports`, `base.nouns` and `base.version`.
+    `base.errors`, `base.modules`, `base.nouns` and `base.version`.
 
     `imports` names packages and folders in this table; `libraries` names libraries beside the standard one, None for
     any dependency. The longest name that a module's path begins with applies.
@@ -38,7 +38,7 @@ class Package:
 
     def allows(self, module: str) -> bool:
         """Whether a module of the package, dotted below `tutelage`, may be imported."""
-        names = (*self.imports.split(), self.name, "base.errors", "base.imports", "base.nouns", "base.version")
+        names = (*self.imports.split(), self.name, "base.errors", "base.modules", "base.nouns", "base.version")
         return any(_within(module, name) for name in names)
 
 

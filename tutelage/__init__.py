@@ -15,7 +15,7 @@ import importlib
 from typing import Any
 
 from tutelage.base import extras
-from tutelage.base.imports import lazy_names
+from tutelage.base.modules import lazy_names
 from tutelage.base.version import __version__ as __version__
 from tutelage.commands.table import COMMANDS
 

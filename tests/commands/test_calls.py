@@ -11,7 +11,7 @@ from offenders import for_each
 import tutelage as tt
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base.config.flags import settings_from as from_flags
-from tutelage.base.imports import function_named
+from tutelage.base.modules import function_named
 from tutelage.commands.calls import importable_name, settings_from
 from tutelage.rewards.composite import WeightedReward
 

@@ -9,7 +9,7 @@ import pytest
 from tutelage.base import config
 from tutelage.base.concurrency import Calls
 from tutelage.base.errors import TutelageError
-from tutelage.base.imports import function_named
+from tutelage.base.modules import function_named
 from tutelage.data.formats import load_prompts
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.composite import WeightedReward

@@ -11,7 +11,7 @@ import pytest
 from served import choices, serving
 
 from tutelage.base import config
-from tutelage.base.imports import function_named
+from tutelage.base.modules import function_named
 from tutelage.commands.line import main
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.formats import load_prompts

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tutelage.algorithms.recipe import Recipe
 from tutelage.base.errors import TutelageError
-from tutelage.base.imports import value_named
+from tutelage.base.modules import value_named
 from tutelage.core import advantages, baselines, groups, kl, shaping, surrogates, turns
 
 PIECES: dict[Any, tuple[type, ...]] = {

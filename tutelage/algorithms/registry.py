@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from tutelage.base.errors import TutelageError
-from tutelage.base.imports import LazyTable, value_named
+from tutelage.base.modules import LazyTable, value_named
 
 if TYPE_CHECKING:
     from tutelage.algorithms.recipe import Recipe

@@ -116,7 +116,7 @@ def environment_of(settings: EpisodeSettings) -> "Environment | None":
     """Return the environment of episodes, with its tools. Raises TutelageError if one cannot be used."""
     if not settings.has_episodes:
         return None
-    from tutelage.base.imports import function_named  # imported here: other runs need neither tools nor a player
+    from tutelage.base.modules import function_named  # imported here: other runs need neither tools nor a player
     from tutelage.rollout.agent import AgentProgram
     from tutelage.rollout.environment import Environment
     from tutelage.rollout.environment_class import EnvironmentClass

@@ -51,7 +51,7 @@ which case nothing was saved and the request can be repeated.
 Names are imported on first use, so that settings of commands can refer to this package without loading SQLAlchemy.
 """
 
-from tutelage.base.imports import lazy_names
+from tutelage.base.modules import lazy_names
 
 _NAMES = {
     "people.answers": ("Answer", "Correction", "Span", "new_key"),

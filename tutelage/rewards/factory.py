@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tutelage.base import config
 from tutelage.base.concurrency import Calls
 from tutelage.base.errors import TutelageError
-from tutelage.base.imports import LazyTable, function_named
+from tutelage.base.modules import LazyTable, function_named
 from tutelage.base.nouns import counted
 from tutelage.data.chat_endpoint import CHARACTERS, PaidEndpoint
 from tutelage.data.formats import LoadedRecords

@@ -12,7 +12,7 @@ import torch
 
 from tutelage.base.concurrency import WHOLE, Call, CallError, Calls, awaited, concurrent, mapped, threaded
 from tutelage.base.errors import TutelageError
-from tutelage.base.imports import place_of
+from tutelage.base.modules import place_of
 from tutelage.base.nouns import counted
 from tutelage.rewards.reward import Breakdown, BreakdownReward, Completion, device_of
 from tutelage.rewards.sandbox import SandboxWorker

@@ -9,7 +9,7 @@ from typing import ClassVar
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.numerals import DIGITS, Mark, Number, Parts, last_number, numerals_of
 from tutelage.rewards.reward import Completion
-from tutelage.rewards.rules import ColumnRule, Rule
+from tutelage.rewards.rules import ColumnRule, CompletionRule
 from tutelage.rewards.sandbox import LimitExceeded, answered, compiled, last_match
 
 ROUNDING = 1e-6
@@ -28,7 +28,7 @@ _OPERATORS = re.compile(r"[-+*/^<>|!√π(){}\[\]]")
 
 
 @dataclass(frozen=True)
-class NumberMatch(ColumnRule, Rule):
+class NumberMatch(ColumnRule, CompletionRule):
     r"""1 if the last number of the completion equals the last number in a column of the prompt's row, else 0.
 
     Numbers are read in the notations of `rewards.numerals` and compared by value: 1,000 is 1000.0, 0.5 is 1/2, 9{,}500

@@ -23,7 +23,7 @@ from tutelage.rewards.sandbox import answered, compiled, last_match, matches, pa
 Unit = Literal["characters", "words", "tokens"]
 
 
-class Rule(ABC):
+class CompletionRule(ABC):
     """Rule that scores every completion by itself."""
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
@@ -35,7 +35,7 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True)
-class LengthLimit(Rule):
+class LengthLimit(CompletionRule):
     """Penalty on length beyond a limit: −max(0, n − limit) / limit, with n the length of the completion in `unit`.
 
     It is 0 up to the limit and −1 at twice the limit. Words are those of `data.text_counts`: every character in
@@ -68,7 +68,7 @@ class LengthLimit(Rule):
 
 
 @dataclass(frozen=True)
-class PatternMatch(Rule):
+class PatternMatch(CompletionRule):
     """1 if the whole completion matches a regular expression, else 0. A dot also matches line breaks; surrounding
     white space is ignored."""
 
@@ -140,7 +140,7 @@ def _texts(value: object) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True)
-class ExactMatch(ColumnRule, Rule):
+class ExactMatch(ColumnRule, CompletionRule):
     r"""1 if the completion equals a column of the prompt's row, or any of several values in it, else 0. Runs of white
     space count as one space, and characters are compared in Unicode's composed form.
 
@@ -168,7 +168,7 @@ def _tokens(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class TagFormat(Rule):
+class TagFormat(CompletionRule):
     """1 if the completion consists of tagged sections, each opened and closed once and in this order, else 0.
 
     With one tag (<think>…</think>) the answer follows the section as text; with several, the last section is the
@@ -194,7 +194,7 @@ class TagFormat(Rule):
 
 
 @dataclass(frozen=True)
-class JsonFormat(Rule):
+class JsonFormat(CompletionRule):
     """1 if the whole completion is JSON, optionally in a ``` fence, else 0.
 
     `schema` is the file of a JSON schema for the value, which requires the library jsonschema.
@@ -256,7 +256,7 @@ def _unfenced(answer: str) -> str:
 
 
 @dataclass(frozen=True)
-class Repetition(Rule):
+class Repetition(CompletionRule):
     """Penalty on repetition: minus the fraction of runs of `n` words that occurred before in the completion, in (−1,
     0]; 0 for a completion of fewer than `n` words."""
 
@@ -273,7 +273,7 @@ class Repetition(Rule):
 
 
 @dataclass(frozen=True)
-class Readability(Rule):
+class Readability(CompletionRule):
     """Penalty on text that is hard to read: −max(0, g − grade) / grade, with g the Flesch-Kincaid grade
     (`data.text_counts.reading_grade`), a US school year. It is 0 up to the grade and −1 at twice the grade. A
     completion without words, or mostly in another script than the Latin, gets −1."""

@@ -6,7 +6,7 @@
 `fit` and `improve` do not print, save or stop; the caller does. The names below are imported on first use.
 """
 
-from tutelage.base.imports import lazy_names
+from tutelage.base.modules import lazy_names
 
 _NAMES = {
     "core.rows": ("collate",),

@@ -1,6 +1,6 @@
 """Plan of a run. Other commands use it to announce a run, and to suggest a change when one is out of memory."""
 
-from tutelage.base.imports import lazy_names
+from tutelage.base.modules import lazy_names
 
 _PLACES = {"announcement": "tutelage.commands.plan.run", "change_that_fits": "tutelage.commands.plan.run"}
 

@@ -5,7 +5,7 @@
 them.
 """
 
-from tutelage.base.imports import lazy_names
+from tutelage.base.modules import lazy_names
 
 _PLACES = {
     "RolloutServer": "tutelage.rollout.server.rollout_servers",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from tutelage.base.errors import TutelageError
-from tutelage.base.imports import function_named, value_named
+from tutelage.base.modules import function_named, value_named
 from tutelage.rollout.tools.calculator import calculator
 from tutelage.rollout.tools.python_process import python_tool
 from tutelage.rollout.tools.search import search_of

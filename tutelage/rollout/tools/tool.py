@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, get_args, get_type_hints
 
 from tutelage.base.concurrency import threaded
 from tutelage.base.errors import TutelageError
-from tutelage.base.imports import place_of
+from tutelage.base.modules import place_of
 from tutelage.base.nouns import counted
 from tutelage.data.records import Message, ToolCall
 from tutelage.rollout.tools.arguments import UnfitArguments, read_arguments

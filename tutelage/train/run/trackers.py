@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from tutelage.base.config.files import write_atomically
 from tutelage.base.config.mapping import flat
 from tutelage.base.errors import TutelageError
-from tutelage.base.imports import function_named
+from tutelage.base.modules import function_named
 
 log = logging.getLogger(__name__)
 

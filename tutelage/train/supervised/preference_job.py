@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tutelage.base.config import from_mapping, to_mapping
 from tutelage.base.errors import TutelageError
-from tutelage.base.imports import value_named
+from tutelage.base.modules import value_named
 from tutelage.core.batch import extended
 from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, PreferenceLoss
 from tutelage.core.rows import EncodedRow

@@ -1,4 +1,4 @@
-"""Imports by name: of values in a user's modules, and lazy ones of a package's names (PEP 562) and of a table."""
+"""Values of modules by name: of a user's own, and lazily those of a package (PEP 562) and of a table."""
 
 import importlib
 import sys

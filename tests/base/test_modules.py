@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tutelage.base.imports import LazyTable
+from tutelage.base.modules import LazyTable
 
 TABLE: LazyTable[object] = LazyTable({"pi": ("math", "pi"), "turtle": ("turtle", "Turtle")})
 
