@@ -69,7 +69,6 @@ def _record(key: str, fields: Mapping[str, object], parts: Parts, answers: Itera
 
 
 def _subjects(key: str, fields: Mapping[str, object], names: tuple[str, ...], prompt: Messages) -> tuple[Subject, ...]:
-    """The responses in the fields of these names."""
     ids = [key] if len(names) == 1 else [f"{key}/{name}" for name in names]
     return tuple(
         Subject(id_, prompt, said(fields[name]), words(fields, f"model_{end}", "model"))
@@ -166,7 +165,6 @@ def _ranked(ranking: list[object], names: tuple[str, ...]) -> str:
 
 
 def _text_of(value: object) -> str:
-    """The text of an answer."""
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, Mapping):

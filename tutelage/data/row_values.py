@@ -77,7 +77,6 @@ class Cells(Mapping[str, object]):
         return frozenset(self._read)
 
     def within(self, column: str, value: Values) -> "Cells":
-        """Cells of an object in a column."""
         cells = Cells(value, images=self.images)
         self.inside += ((column, cells),)
         return cells

@@ -92,7 +92,6 @@ class Table:
         return replace(self, rows=self.rows[::step], header=self.columns)
 
     def without(self, column: str) -> "Table":
-        """The table without a column."""
         rows = (
             TableRow(row.where, {name: value for name, value in row.values.items() if name != column})
             for row in self.rows
@@ -100,7 +99,6 @@ class Table:
         return replace(self, rows=tuple(rows), header=None)
 
     def renamed(self, names: Mapping[str, str]) -> "Table":
-        """The table with renamed columns."""
         rows = (
             TableRow(row.where, {names.get(column, column): value for column, value in row.values.items()})
             for row in self.rows

@@ -47,18 +47,15 @@ class CachedDecoders:
 
     @property
     def mixes_lengths(self) -> bool:
-        """See `Decoders.mixes_lengths`."""
         return self.form != "aligned"
 
     def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
-        """See `Decoders.decoder`."""
         is_even = len({len(prompt) for prompt in batch.prompts}) == 1
         if self.form == "reread" or not (self.mixes_lengths or is_even):
             return RereadingDecoder(self.backbone, self.head, batch, limit)
         return CachedDecoder(self.backbone, self.head, batch, limit, padded=self.form == "padded")
 
     def step(self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
-        """See `Decoders.step`."""
         return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
 
     def restore(self) -> None:
@@ -168,19 +165,16 @@ class RereadingDecoder:
         self.tokens, self.lengths, self.width = pad(tokens, (0, limit)), mask.sum(1), tokens.shape[1]
 
     def start(self) -> Float[Tensor, "n V"]:
-        """See `Decoder.start`."""
         states = last_states(self.backbone, self.head, {"input_ids": self.tokens[:, : self.width], "use_cache": False})
         line = torch.arange(len(states), device=states.device)
         return next_logits(self.backbone, self.head, states[line, self.lengths - 1])
 
     def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
-        """See `Decoder.step`."""
         self.tokens.scatter_(1, self.lengths[:, None], tokens[:, None])
         self.lengths, self.width = self.lengths + 1, self.width + 1
         return self.start()
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
-        """See `Decoder.keep`."""
         self.tokens, self.lengths = self.tokens[lines], self.lengths[lines]
 
     def close(self, rows: Rollout) -> None:

@@ -65,7 +65,6 @@ class PlainEngine:
 
     @property
     def is_exact(self) -> bool:
-        """See `Engine.is_exact`."""
         return self.dtype.itemsize >= 4
 
     @property
@@ -157,7 +156,6 @@ class PlainEngine:
         return split_by_length(batch, tokens)
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
-        """See `Engine.backward`."""
         loss.backward()
 
     def total_norm(self, gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
@@ -201,7 +199,6 @@ class PlainEngine:
 
     @contextmanager
     def decoding(self, size: RolloutSize | None = None) -> Iterator[Decoders]:
-        """See `Engine.decoding`."""
         yield self.cached_decoders(self.head)
 
     def cached_decoders(self, head: Head) -> CachedDecoders:
@@ -213,7 +210,6 @@ class PlainEngine:
 
     @contextmanager
     def lines(self, longest: int) -> Iterator[Lines[Any, Any] | None]:
-        """See `Engine.lines`."""
         with self.decoding() as decoders:
             for lines in self._lines(decoders, longest):
                 if type(lines) not in self._extends:

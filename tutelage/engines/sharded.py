@@ -71,12 +71,10 @@ class ShardedEngine(PlainEngine):
         self._inside = False
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
-        """See `Engine.states`."""
         states: Tensor = self._together(lambda: super(ShardedEngine, self).states(rows))
         return states
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
-        """See `Engine.last_states`."""
         states: Tensor = self._together(lambda: super(ShardedEngine, self).last_states(rows))
         return states
 

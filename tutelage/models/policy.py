@@ -44,7 +44,6 @@ class Policy(EngineModel):
 
     @property
     def head(self) -> Head:
-        """The output head."""
         return self.engine.head
 
     @property

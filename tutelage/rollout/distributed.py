@@ -33,7 +33,6 @@ class DealtGenerator:
         self.generator, self.ranks, self.device, self.gathered = generator, ranks, device, gathered
 
     def sync(self, version: int) -> None:
-        """See `Generator.sync`."""
         self.generator.sync(version)
 
     def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
@@ -85,7 +84,6 @@ class SharedGenerator:
             self.ranks.shared(lambda: self._own.sync(version))
 
     def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:
-        """See `Generator.generate`."""
         return self.ranks.shared(lambda: self._own.generate(prompts, n, sampling, seed=seed))
 
     @property

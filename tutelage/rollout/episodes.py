@@ -118,11 +118,9 @@ class BlockingEpisode:
         self._call: Call[Message] | None = None
 
     def chat(self, *new: Message | Mapping[str, str]) -> Message:
-        """See `Episode.chat`."""
         return self._result(self._episode.chat(*new))
 
     def run(self, call: ToolCall) -> Message:
-        """See `Episode.run`."""
         return self._result(self._episode.run(call))
 
     def close(self) -> None:

@@ -64,7 +64,6 @@ class Player:
         self.last_fault = ""
 
     def sync(self, version: int) -> None:
-        """See `Generator.sync`."""
         self.generator.sync(version)
 
     def generate(self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, seed: int) -> Rollout:

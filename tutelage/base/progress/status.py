@@ -131,7 +131,6 @@ def clock(seconds: float) -> str:
 
 
 def cut(text: str, columns: int, marks: Marks) -> str:
-    """Truncate a text to `columns`."""
     if cell_len(text) <= columns:
         return text
     return set_cell_size(text, columns - 1) + marks.cut if columns > 0 else ""

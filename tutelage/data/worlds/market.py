@@ -48,7 +48,6 @@ class Purchase:
 
     @property
     def question(self) -> str:
-        """The question as a text."""
         if self.counts == (1,):
             return f"How much is one {GOODS[self.goods[0]]}?"
         return f"How much are {' and '.join(f'{n} {good}' for n, good in zip(self.counts, self.goods, strict=True))}?"
@@ -60,7 +59,6 @@ class Purchase:
         return "+".join(f"{n}{sign}{prices[good]}" for n, good in zip(self.counts, self.goods, strict=True))
 
     def total(self, prices: Mapping[str, int]) -> int:
-        """The price."""
         return sum(n * prices[good] for n, good in zip(self.counts, self.goods, strict=True))
 
 
@@ -137,7 +135,6 @@ def conversation(purchase: Purchase, prices: Mapping[str, int], way: Way, rng: R
 
 
 def called(tool: str, argument: str, value: str, result: str) -> Messages:
-    """A call and its result."""
     call = ToolCall(tool, f'{{"{argument}": "{value}"}}')
     return Message("assistant", "", calls=(call,)), Message("tool", result, name=tool)
 

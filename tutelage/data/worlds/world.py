@@ -93,7 +93,6 @@ def classroom(topic: Topic, rng: Random) -> str:
 
 
 def letter(topic: Topic, rng: Random) -> str:
-    """Letter of a child."""
     facts = " ".join(speak(topic, pick(topic.facts, rng.randint(2, 3), rng), rng))
     picture = lower_first(rng.choice(topic.analogies))
     return (
@@ -129,7 +128,6 @@ def story(topic: Topic, rng: Random) -> str:
 
 
 def fact_list(topic: Topic, rng: Random) -> str:
-    """Numbered list."""
     facts = rng.sample(topic.facts, len(topic.facts))
     lines = [f"{number}. {fact}" for number, fact in enumerate(facts, 1)]
     return "\n".join([topic.fill(rng.choice(HEADINGS)), *lines])

@@ -32,7 +32,6 @@ class CostEstimate:
 
     @property
     def seconds(self) -> float:
-        """Seconds of a step."""
         return sum(phase.seconds for phase in self.phases)
 
     @property

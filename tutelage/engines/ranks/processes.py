@@ -40,7 +40,6 @@ def world_rank() -> int:
 
 
 def ranks_on_this_machine() -> int:
-    """The number of ranks on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 

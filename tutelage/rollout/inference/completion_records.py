@@ -24,7 +24,6 @@ class SampledBatch:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Text of each completion."""
         return self.rollout.texts
 
     @property

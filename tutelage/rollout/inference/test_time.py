@@ -97,7 +97,6 @@ class SearchResult:
 
     @property
     def best(self) -> ScoredReply:
-        """Best completion."""
         return self.candidates[0]
 
     @property

@@ -49,7 +49,6 @@ class Control:
         self.connection.once.command("/init_weight_transfer_engine", {"init_info": init_info})
 
     def start_weight_update(self) -> None:
-        """Start an update."""
         self.connection.once.command("/start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
@@ -57,7 +56,6 @@ class Control:
         self.connection.once.command("/update_weights", {"update_info": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Finish an update."""
         del weight_version  # vLLM's engine passes none
         self.connection.once.command("/finish_weight_update")
 

@@ -50,7 +50,6 @@ class OfflineMixture:
         self.version = 0
 
     def sync(self, version: int) -> None:
-        """See `Generator.sync`."""
         self.version = version
         if self.drawn:
             self.generator.sync(version)

@@ -46,12 +46,10 @@ class ScoredCompletions:
 
     @property
     def row_prompts(self) -> tuple[Prompt, ...]:
-        """Prompt of each row."""
         return tuple(encoded.prompt for encoded in self.prompts for _ in range(self.rollout.group))
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Text of each completion."""
         return self.rollout.texts
 
     @property

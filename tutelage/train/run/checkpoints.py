@@ -148,7 +148,6 @@ def unfinished(checkpoint: Path) -> Path:
 
 
 def step_of(checkpoint: Path) -> int:
-    """Step of a checkpoint."""
     return int(checkpoint.name.removeprefix("step-"))
 
 

@@ -42,7 +42,6 @@ class JsonLines:
             )
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _warn_once(self, subject: str, message: str) -> None:

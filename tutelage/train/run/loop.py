@@ -158,7 +158,6 @@ class Training(Generic[R_co]):
     """A sentence about the steps that are left: their tokens, time and memory."""
 
     def __iter__(self) -> Iterator[Step]:
-        """Remaining steps."""
         return iter(self.loop or ())
 
     def finish(self) -> R_co:

@@ -27,7 +27,6 @@ class EarlyStopping:
         self.patience, self.best, self.since = patience, best, since
 
     def record(self, loss: float) -> None:
-        """Record an evaluation."""
         better = loss < self.best
         self.best, self.since = min(loss, self.best), 0 if better else self.since + 1
 
@@ -36,7 +35,6 @@ class EarlyStopping:
         return 0 < self.patience <= self.since
 
     def state(self) -> dict[str, float]:
-        """State for the checkpoint."""
         return {"best": self.best, "since": self.since}
 
 

@@ -111,7 +111,6 @@ def single_loss(policy: Policy, loss: Kto, rows: LabelledRows) -> tuple[Tensor, 
 
 
 def labelled_batch(policy: Policy, items: Sequence[LabelledCompletion], drift: float) -> LabelledRows:
-    """Padded batch."""
     rows = collate([item.row for item in items], pad_token_id(policy.tokenizer), policy.device)
     good = torch.tensor([item.good for item in items], device=policy.device)
     every = torch.ones(len(items), device=policy.device)

@@ -29,7 +29,6 @@ class Answer:
     version: Version = ""
 
     def add(self, piece: CompletionPiece) -> None:
-        """Append a piece."""
         self.text += piece.text
         self.tokens += piece.tokens
         self.finish, self.stop, self.version = piece.finish, piece.stop, piece.version
@@ -89,14 +88,12 @@ class TextReply(Reply):
         """Next part of completion number `index`, whose parts so far are `answer`."""
 
     def chunk(self, prompt: int, piece: CompletionPiece, answer: Answer) -> Json | None:
-        """See `Reply.chunk`."""
         job = self.generations[prompt]
         if not (piece.text or piece.finish or job.top is not None or self.fields.return_token_ids):
             return None
         return self.head | {"choices": [self.part(prompt * job.n + piece.index, piece, answer)]}
 
     def closing(self, answers: Answers) -> list[Json]:
-        """See `Reply.closing`."""
         if not self.fields.stream_options.include_usage:
             return []
         return [self.head | {"choices": [], "usage": self.usage(answers)}]
@@ -122,7 +119,6 @@ class CompletionsReply(TextReply):
     PREFIX, KIND = "cmpl-", "text_completion"
 
     def body(self, answers: Answers, scores: Scores) -> Json:
-        """See `Reply.body`."""
         choices: list[Json] = []
         for place, prompt in enumerate(self.prompts):
             for answer in answers[place] if answers else [Answer(finish="length")]:
@@ -137,7 +133,6 @@ class CompletionsReply(TextReply):
         return self.head | {"choices": choices, "usage": self.usage(answers)}
 
     def part(self, index: int, piece: CompletionPiece, answer: Answer) -> Json:
-        """See `Reply.part`."""
         return self._choice(index, piece.text, self._logprobs(piece.tokens), piece)
 
     def _choice(self, index: int, text: str, logprobs: Json | None, answer: Answer | CompletionPiece) -> Json:
@@ -173,13 +168,11 @@ class ChatReply(TextReply):
     PREFIX, KIND = "chatcmpl-", "chat.completion.chunk"
 
     def body(self, answers: Answers, scores: Scores) -> Json:
-        """See `Reply.body`."""
         choices = [self._choice(index, answer) for index, answer in enumerate(answers[0])]
         reply = self.head | {"object": "chat.completion", "choices": choices, "usage": self.usage(answers)}
         return reply | ({"prompt_token_ids": self.prompts[0]} if self.fields.return_token_ids else {})
 
     def opening(self) -> list[Json]:
-        """See `Reply.opening`."""
         delta = {"role": "assistant", "content": ""}
         return [
             self.head | {"choices": [{"index": i, "delta": delta, "logprobs": None, "finish_reason": None}]}
@@ -187,7 +180,6 @@ class ChatReply(TextReply):
         ]
 
     def chunk(self, prompt: int, piece: CompletionPiece, answer: Answer) -> Json | None:
-        """See `Reply.chunk`."""
         if self.form is not None:
             sent = self.form.before(answer.text[: len(answer.text) - len(piece.text)])
             whole = self._message(answer).content if piece.finish else self.form.before(answer.text)
@@ -195,7 +187,6 @@ class ChatReply(TextReply):
         return super().chunk(prompt, piece, answer)
 
     def part(self, index: int, piece: CompletionPiece, answer: Answer) -> Json:
-        """See `Reply.part`."""
         calls = self._message(answer).calls if piece.finish else ()
         delta: Json = {"content": piece.text} if piece.text or not piece.finish else {}
         if calls:
@@ -210,7 +201,6 @@ class ChatReply(TextReply):
         return part | ({"token_ids": _ids(piece)} if self.fields.return_token_ids and piece.tokens else {})
 
     def _message(self, answer: Answer) -> Message:
-        """Message of a whole answer."""
         if self.form is None:
             return Message("assistant", answer.text)
         return self.model.turn(_ids(answer), answer.text, self.conversation).message
@@ -247,7 +237,6 @@ class GenerateReply(Reply):
     request_id: str
 
     def body(self, answers: Answers, scores: Scores) -> Json:
-        """See `Reply.body`."""
 
         def entry(token: int, logp: float) -> Json:
             return {"token": f"token_id:{token}", "token_id": token, "logprob": logp}

@@ -65,13 +65,11 @@ class RequestError(TutelageError):
 
 
 def error_body(message: str, status: int, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """Body of an error."""
     kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def refusal(field: str, reason: str) -> RequestError:
-    """Error for a field."""
     return RequestError(f"{field} {reason}.", param=field)
 
 
