@@ -19,7 +19,7 @@ from typing import Any
 from tutelage.base.errors import TutelageError
 from tutelage.data.annotations import Exported, Parts, RaterKind, Statement
 from tutelage.data.export_values import as_number, key_of, moment, words
-from tutelage.data.json_values import parse_json
+from tutelage.data.json_values import parse_json, unfold_json
 from tutelage.data.readers import RowPlace, TableRow, Values, a_type
 from tutelage.data.tables import Table, read_table
 from tutelage.data.tracker_exports import subject_of
@@ -27,9 +27,7 @@ from tutelage.data.tracker_exports import subject_of
 
 def _object(value: object) -> Mapping[str, Any]:
     """An object, or the JSON text of one, as tables have it; empty for anything else."""
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
-        with suppress(ValueError):
-            value = parse_json(value)
+    value = unfold_json(value)
     return value if isinstance(value, Mapping) else {}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tutelage.data.annotations import Exported, Parts
-from tutelage.data.json_values import parse_json
+from tutelage.data.json_values import unfold_json
 from tutelage.data.message_values import framed, to_answer, turns
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Messages, user
@@ -73,11 +73,8 @@ def said(value: object, key: str = "") -> str:
 def _unfolded(value: object, key: str) -> object:
     """The value of a text that is the JSON of messages, of a reply, or of an object with the part `key`, as tables have
     it. Any other JSON is text, such as the responses of structured output."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
-        return value
-    try:
-        inner = parse_json(value)
-    except ValueError:
+    inner: Any = unfold_json(value)
+    if inner is value:
         return value
     if isinstance(inner, list):
         return inner if inner and all(isinstance(each, dict) and _is_message(each) for each in inner) else value

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import msgspec
@@ -41,6 +42,14 @@ def parse_json(text: bytes | str, *, strict: bool = False) -> Any:
     opened = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
     if opened >= DEEPEST and _is_deep(value):
         raise DeepJson
+    return value
+
+
+def unfold_json(value: object) -> object:
+    """The value of a text that is the JSON of an object or a list, as tables have it; any other value as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        with suppress(ValueError):
+            return parse_json(value)
     return value
 
 

@@ -11,16 +11,15 @@ their project gave them: the usual ones are recognised, others are named by `Par
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from tutelage.data.annotations import Exported, Parts, Statement, Subject
 from tutelage.data.export_values import as_number, asked, key_of, moment, said, words
-from tutelage.data.json_values import parse_json
+from tutelage.data.json_values import unfold_json
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Messages
-from tutelage.data.row_values import Unusable
+from tutelage.data.row_values import Unusable, as_object
 from tutelage.data.vote_rows import fold_name, work_status
 
 _PROMPTS = ("prompt", "question", "instruction", "input", "query", "messages", "conversation", "context")
@@ -128,9 +127,7 @@ _VALUES = ("selected", "rating", "number", *_LISTS)
 
 def _value(value: object, names: tuple[str, ...]) -> float | str:
     """The number or word of an answer; for a choice between two responses a word of `CHOICES`, if it names one."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        with suppress(ValueError):
-            value = parse_json(value)
+    value = unfold_json(value)
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, Mapping):
@@ -184,9 +181,7 @@ def argilla_record(values: Values, parts: Parts) -> Exported:
     """A record of `Dataset.records.to_json` (responses by question) or of the server's interface (by rater)."""
     key = f"argilla:{key_of(values, '_server_id', 'id')}"
     fields, responses = values.get("fields"), values.get("responses")
-    if not isinstance(fields, Mapping):
-        raise Unusable("fields is no object")
-    return _record(key, fields, parts, _argilla_answers(key, responses))
+    return _record(key, as_object(fields, "fields"), parts, _argilla_answers(key, responses))
 
 
 def _argilla_answers(key: str, responses: object) -> Iterator[_Answer]:
@@ -252,9 +247,7 @@ def argilla_flat(values: Values, parts: Parts) -> Exported:
 
 def label_studio_task(values: Values, parts: Parts) -> Exported:
     key, data = f"label-studio:{key_of(values, 'id')}", values.get("data")
-    if not isinstance(data, Mapping):
-        raise Unusable("data is no object")
-    return _record(key, data, parts, _label_studio_answers(key, values.get("annotations")))
+    return _record(key, as_object(data, "data"), parts, _label_studio_answers(key, values.get("annotations")))
 
 
 def _label_studio_answers(key: str, annotations: object) -> Iterator[_Answer]:

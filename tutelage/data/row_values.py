@@ -186,6 +186,13 @@ def holds_half_a_character(value: str) -> bool:
     return False
 
 
+def as_object(value: object, place: str) -> Values:
+    """The value, after checking that it is an object."""
+    if not isinstance(value, Mapping):
+        raise Unusable(f"{place} is {a_type(value)}, not an object")
+    return value
+
+
 def encodable(value: str, column: str) -> str:
     """The text, after checking that it has no lone surrogate."""
     if holds_half_a_character(value):

@@ -9,12 +9,12 @@ earlier steps are the chosen ones, unrated there, so that no rating counts twice
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tutelage.data.message_values import CONTEXT, prompt_column, turns
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Messages, RatedSteps, Step, user
-from tutelage.data.row_values import Cells, LeftOut, Unusable, encodable, number, text, truth
+from tutelage.data.row_values import Cells, LeftOut, Unusable, as_object, encodable, number, text, truth
 from tutelage.data.table_format import RowFormat
 
 Rated: TypeAlias = tuple[RatedSteps, ...]
@@ -111,21 +111,14 @@ UNRATED = {
 
 def prm800k_prompt(values: Values) -> Messages:
     """`question` of PRM800K: {"problem": …}."""
-    return user(text(_object(values, "question"), "problem"))
-
-
-def _object(values: Values, column: str) -> Values:
-    value = values.get(column)
-    if not isinstance(value, Mapping):
-        raise Unusable(f"{column} is {a_type(value)}, not an object")
-    return value
+    return user(text(as_object(values.get("question"), "question"), "problem"))
 
 
 def _prm800k(values: Values) -> Rated:
     for column, what in UNRATED.items():
         if values.get(column) is not None and truth(values, column):
             raise LeftOut("row", what)
-    label = _object(values, "label")
+    label = as_object(values.get("label"), "label")
     if label.get("finish_reason") in ("bad_problem", "give_up"):
         raise LeftOut("row", f"its rater ended it as {label['finish_reason']}")
     messages, path, records = prm800k_prompt(values), list[RatedStep](), list[RatedSteps]()
@@ -144,10 +137,10 @@ def _prm800k(values: Values) -> Rated:
 
 def _candidates(step: object, where: str) -> tuple[list[RatedStep], RatedStep | None]:
     """The rated candidates of a step, and the one with which the solution goes on, if any."""
-    if not isinstance(step, Mapping):
-        raise Unusable(f"{where} is {a_type(step)}, not an object")
-    every = [_candidate(one, f"{where}.completions[{i}]") for i, one in enumerate(step.get("completions") or (), 1)]
-    index, human = step.get("chosen_completion"), step.get("human_completion")
+    cells = as_object(step, where)
+    listed: Any = cells.get("completions") or ()
+    every = [_candidate(one, f"{where}.completions[{i}]") for i, one in enumerate(listed, 1)]
+    index, human = cells.get("chosen_completion"), cells.get("human_completion")
     if index is not None:
         if not isinstance(index, int) or not 0 <= index < len(every):
             raise Unusable(f"{where}.chosen_completion is not the number of a completion")
@@ -159,10 +152,9 @@ def _candidates(step: object, where: str) -> tuple[list[RatedStep], RatedStep | 
 
 
 def _candidate(value: object, where: str) -> RatedStep:
-    if not isinstance(value, Mapping):
-        raise Unusable(f"{where} is {a_type(value)}, not an object")
-    step, rating = _text_of_step(value.get("text"), f"{where}.text"), value.get("rating")
-    if rating is None or value.get("flagged") is True:
+    cells = as_object(value, where)
+    step, rating = _text_of_step(cells.get("text"), f"{where}.text"), cells.get("rating")
+    if rating is None or cells.get("flagged") is True:
         return step, None
     if isinstance(rating, bool) or rating not in NOT_WRONG:
         raise Unusable(f"{where}.rating is {rating!r}, not -1, 0 or 1")
