@@ -298,7 +298,7 @@ def test_contradictions_of_rejection(changes, told, base, tmp_path):
     [
         (["--loss", "dop"], "no loss 'dop'.*dpo, cdpo, robust, ipo, hinge, slic, kto, orpo, simpo.*Did you mean dpo"),
         (["--set", "betta=1"], "did you mean 'beta'"),
-        (["--set", "beta=-1"], "above 0"),
+        (["--set", "beta=-1"], r"beta must be in \(0, ∞\]"),
         (["--unpaired"], "only kto trains"),
     ],
 )

@@ -355,7 +355,7 @@ def test_settings_of_a_loss_are_read_from_text():
         ("dop", (), "no loss 'dop'.*Did you mean dpo"),
         ("dpo", ("betta=0.1",), "betta.*did you mean 'beta'"),
         ("dpo", ("beta=high",), "beta must be a number"),
-        ("dpo", ("beta=-1",), "above 0"),
+        ("dpo", ("beta=-1",), r"beta must be in \(0, ∞\]"),
         ("dpo", ("beta",), "not an assignment"),
         ("tutelage.core.preferences:bradley_terry", ("beta=1",), "has no settings"),
         ("tutelage.core.preferences:NEEDS_REFERENCE", (), "cannot be called"),
