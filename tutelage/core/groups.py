@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tutelage.base.nouns import counted
 from tutelage.core.advantages import Psi
 from tutelage.core.pieces import NOTHING, Context
 from tutelage.core.reduce import whiten as whitened
@@ -108,4 +107,4 @@ def by_group(reward: PerToken, mask: TokenMask, group: int) -> Float[Tensor, "P 
 def check_groups(rows: int, group: int) -> None:
     """Raise ValueError if so many rows do not form groups of two or more."""
     if group < 2 or rows % group:
-        raise ValueError(f"{counted(rows, 'row', 'does')} not fall into groups of {group} with something to compare.")
+        raise ValueError(f"{rows} rows do not fall into groups of {group} with something to compare.")

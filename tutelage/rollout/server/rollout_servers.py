@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import KEY
@@ -102,19 +103,24 @@ def connect(urls: Sequence[str], *, key: str | None = None, retries: int = 3, wa
 def _found(connection: Connection) -> RolloutServer:
     try:
         kind, release = _kind(connection)
-        models = connection.get("/v1/models")
+        base = base_card(connection)
     except InvalidAddress as error:
         raise _no_address(connection.url) from error
     except HttpRefusal as error:
         raise TutelageError(f"{error} --rollouts takes the addresses of vLLM, SGLang or tutelage serve.") from error
-    data = models.get("data") if isinstance(models, dict) else None
-    cards = [card for card in data or () if isinstance(card, dict) and "id" in card]
-    base = next((card for card in cards if not card.get("parent")), None)
-    if base is None:
-        raise TutelageError(f"The server {connection.url} lists no model at /v1/models.")
     name = str(base["id"])
     source = str(base.get("root") or name)
     return RolloutServer(connection, kind, _api(connection, kind), release, name, source, base.get("max_model_len"))
+
+
+def base_card(connection: Connection) -> dict[str, Any]:
+    """What a server says of its model, not of its adapters. Raises TutelageError if it lists none."""
+    models = connection.get("/v1/models")
+    cards = models.get("data") if isinstance(models, dict) else None
+    for card in cards if isinstance(cards, list) else ():
+        if isinstance(card, dict) and "id" in card and not card.get("parent"):
+            return card
+    raise TutelageError(f"The server {connection.url} lists no model at /v1/models.")
 
 
 def _kind(connection: Connection) -> tuple[ServerKind, str]:

@@ -20,10 +20,10 @@ from tutelage.base.nouns import counted
 from tutelage.core.batch import Rows
 from tutelage.core.rows import spread
 from tutelage.data.tokenizer import encode_text, facts
-from tutelage.data.transport import HttpRefusal, InvalidAddress, Transport, Unanswered, check_key
+from tutelage.data.transport import InvalidAddress, Transport, check_key
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import Connection
-from tutelage.rollout.server.rollout_servers import TIMEOUT
+from tutelage.rollout.server.rollout_servers import TIMEOUT, base_card
 from tutelage.rollout.server.vllm import COMPLETIONS
 
 AT_ONCE = 32
@@ -127,17 +127,12 @@ def connect_teacher(
     url = address.rstrip("/").removesuffix("/v1")
     connection = Connection(url, Transport(f"The teacher at {url}", key, TIMEOUT, retries, wait))
     try:
-        models = connection.get("/v1/models")
-        card: dict[str, Any] = next(card for card in models["data"] if not card.get("parent"))
-        teacher = TeacherServer(connection, str(card["id"]), card.get("max_model_len"))
+        card = base_card(connection)
     except InvalidAddress as error:
         raise TutelageError(
             f"{address!r} is no address: give --teacher as http://localhost:8000, or a folder."
         ) from error
-    except (HttpRefusal, Unanswered):
-        raise
-    except (KeyError, TypeError, AttributeError, StopIteration) as error:
-        raise TutelageError(f"The server {url} lists no model at /v1/models.") from error
+    teacher = TeacherServer(connection, str(card["id"]), card.get("max_model_len"))
     teacher.check_vocabulary(tokenizer)
     return teacher
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from tutelage.algorithms.recipe_state import RecipeState
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.core.batch import Rollout, ScoredRollout
+from tutelage.core.batch import Rollout, ScoredRollout, extended
 from tutelage.core.reduce import masked_mean
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
@@ -59,8 +59,7 @@ class ScoredCompletions:
 
     def scored(self) -> ScoredRollout:
         """The rollout with its scores, without reference log-probabilities and critic values."""
-        columns = {one.name: getattr(self.rollout, one.name) for one in fields(Rollout)}
-        return ScoredRollout(**columns, score=self.score, ref_logp=self.rollout.logp)
+        return extended(self.rollout, ScoredRollout, score=self.score, ref_logp=self.rollout.logp)
 
     @property
     def has_scores(self) -> Tensor:
