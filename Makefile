@@ -57,6 +57,8 @@ check test test-long: export OMP_NUM_THREADS = 1
 check test test-long: export TOKENIZERS_PARALLELISM = false
 check test test-long: export HF_HUB_OFFLINE = 1
 check test test-long: export TUTELAGE_ENGINE = $(ENGINE)
+# Whatever is set outside: programs that tests start would compile the package anew, each in half a second.
+check test test-long: export PYTHONDONTWRITEBYTECODE =
 PYTEST = $(BIN)/pytest -n 2 --dist worksteal
 
 check: environment style

@@ -1,15 +1,18 @@
 """What holds for all tests, and what several folders of them share."""
 
+import asyncio
 import fcntl
 import gc
 import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +25,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TUTELAGE_PRODUCTS", "own")  # not what is fastest, which may differ from run to run
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts a job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that tests start would inherit it
+
+MEMORY = Path("/dev/shm")
+"""Holds all temporary files where it has the room: runs and checkpoints are forced to the disk, each in 5 to 10 ms, and
+no test is about disks."""
+if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)  # of the programs that tests start, and of this one
 
 # A machine that others use too may be slow at any moment. `make test-long` looks at more examples of every law.
 settings.register_profile("quick", deadline=None, max_examples=40)
@@ -89,6 +98,16 @@ def _cache() -> Iterator[None]:
     """The cache of compiled kernels, whose names are hashes of their sources: `build/cache`, not the user's folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(TESTS.parent / "build" / "cache"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers_end_soon() -> Iterator[None]:
+    """uvicorn looks every 0.1 s whether it should end, and then waits 0.1 s more: in tests a tenth of that."""
+    hurried = SimpleNamespace(**vars(asyncio))
+    hurried.sleep = lambda seconds: asyncio.sleep(seconds / 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uvicorn.server.asyncio", hurried)
         yield
 
 

@@ -2,13 +2,13 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from people.worlds import opened
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-
-from tutelage.people import open_store
 
 from .chromium import ARGUMENTS, find
 from .sites import Site
@@ -44,11 +44,10 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    """A server with an empty database, in memory where there is such a thing."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
-        store = open_store(Path(folder) / "study.sqlite")
+def site() -> Iterator[Site]:
+    """A server with an empty database."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = opened(Path(folder) / "study.sqlite", time.time)
         with Site(store) as running:
             yield running
         store.close()

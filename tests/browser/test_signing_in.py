@@ -1,17 +1,18 @@
 """Signing in at a provider in a real browser, and what a reviewer finds behind it."""
 
-import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from people.web.provider import CLIENT, SECRET, StubProvider, provider
+from people.worlds import opened
 from playwright.sync_api import Page, expect
 from tiers import long_except
 
-from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_store, submit
+from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, submit
 from tutelage.people.store.members import list_team
 from tutelage.people.web.identity import Provider, Roles, SignInMethods
 
@@ -35,12 +36,11 @@ def stub() -> Iterator[StubProvider]:
 
 
 @pytest.fixture
-def guarded(tmp_path: Path, stub: StubProvider) -> Iterator[Site]:
+def guarded(stub: StubProvider) -> Iterator[Site]:
     """A site at which owners and reviewers sign in."""
-    memory = Path("/dev/shm")
     sign_in = SignInMethods(Provider(stub.issuer, CLIENT, SECRET), None, ROLES)
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
-        store = open_store(Path(folder) / "study.sqlite")
+    with tempfile.TemporaryDirectory() as folder:
+        store = opened(Path(folder) / "study.sqlite", time.time)
         with Site(store, sign_in=sign_in) as running:
             yield running
         store.close()

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import os
 import tempfile
 from collections.abc import Iterator
 from email.message import EmailMessage
@@ -34,10 +33,8 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """An empty folder, in memory where that is possible: what is tested here does not depend on the disk."""
-    memory = Path("/dev/shm")
-    usable = memory.is_dir() and os.access(memory, os.W_OK)
-    with tempfile.TemporaryDirectory(prefix="tutelage-", dir=memory if usable else None) as name:
+    """An empty folder."""
+    with tempfile.TemporaryDirectory(prefix="tutelage-") as name:
         yield Path(name)
 
 

@@ -42,7 +42,7 @@ class Clock:
         return self.seconds
 
 
-def opened(path: Path, clock: Clock, database: bytes | None = None) -> Store:
+def opened(path: Path, clock: Callable[[], float], database: bytes | None = None) -> Store:
     """A store in a file that is not there yet: a copy of `database`, or as `open_store` makes it, with tables that are
     made once and copied."""
     path.write_bytes(database or _empty_database())

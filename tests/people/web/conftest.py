@@ -1,7 +1,6 @@
 """A site on a small study, and browsers of it that watch what they are sent."""
 
 import itertools
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,18 +133,6 @@ def add_known(store: Store, study: Study, pool: str, count: int = 2) -> None:
 def hostile(texts: Sequence[str]) -> list[CompletionRecord]:
     """Responses to the prompt p0."""
     return [CompletionRecord(f"p0h{n}", "p0", text, "old-model") for n, text in enumerate(texts)]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is such a thing: every answer is forced to the disk, and nothing here is about
-    disks."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory, prefix="tutelage-test-") as name:
-        yield Path(name)
 
 
 @pytest.fixture
