@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -108,6 +109,29 @@ def _servers_end_soon() -> Iterator[None]:
     hurried.sleep = lambda seconds: asyncio.sleep(seconds / 10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("uvicorn.server.asyncio", hurried)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _statements_compiled_once() -> Iterator[None]:
+    """SQLAlchemy keeps the compiled statements of an engine by its dialect: the databases of all tests share both."""
+    if "sqlalchemy" not in sys.modules:
+        yield
+        return
+    import sqlalchemy
+
+    create = sqlalchemy.create_engine
+    shared = create("sqlite://")
+    shared.connect().close()  # its dialect knows the version of SQLite from now on
+
+    def create_sharing(url: Any, **settings: Any) -> sqlalchemy.Engine:
+        engine = create(url, **settings)
+        if type(engine.dialect) is type(shared.dialect):
+            engine.dialect, engine._compiled_cache = shared.dialect, shared._compiled_cache
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlalchemy, "create_engine", create_sharing)
         yield
 
 

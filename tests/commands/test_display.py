@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fcntl import ioctl
 from select import select
@@ -19,7 +20,6 @@ from termios import TIOCSWINSZ
 
 import pytest
 from offenders import for_each
-from tiers import long_except
 
 from tutelage.base.progress import phases as module
 from tutelage.base.progress.phases import phase
@@ -186,6 +186,25 @@ def shown(code: str, columns: int, **environment: str) -> str:
     return found.decode(errors="replace")
 
 
+ON_TERMINALS: dict[str, tuple[int, dict[str, str]]] = {
+    "narrow": (40, {"NO_COLOR": "1"}),
+    "wide": (100, {"NO_COLOR": "1"}),
+    "coloured": (100, {}),
+    "dumb": (100, {"TERM": "dumb"}),
+    "watched by nobody": (100, {"CI": "true"}),
+    "without a name": (100, {"TERM": ""}),
+    "of ASCII": (100, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}),
+}
+
+
+@pytest.fixture(scope="module")
+def on_terminal() -> dict[str, str]:
+    """What the program writes to each terminal. It mostly sleeps, so all run at once."""
+    with ThreadPoolExecutor(len(ON_TERMINALS)) as pool:
+        texts = pool.map(lambda terminal: shown(CODE, terminal[0], **terminal[1]), ON_TERMINALS.values())
+        return dict(zip(ON_TERMINALS, texts, strict=True))
+
+
 def screen(text: str) -> list[str]:
     """The rows of a terminal after the text, which knows returns, line feeds and erasures of the rest of a row."""
     rows, cursor = [""], 0
@@ -201,9 +220,11 @@ def screen(text: str) -> list[str]:
     return rows
 
 
-@pytest.mark.parametrize("columns", long_except([40], [40, 100]))
-def test_on_a_terminal_there_is_one_line_below_what_others_write(columns: int) -> None:
-    found = shown(CODE, columns, NO_COLOR="1")
+@for_each([("narrow", 40), ("wide", 100)])
+def test_on_a_terminal_there_is_one_line_below_what_others_write(
+    name: str, columns: int, on_terminal: dict[str, str]
+) -> None:
+    found = on_terminal[name]
     rows = screen(found)
     assert rows[:4] == [f"said {step}" for step in range(1, 5)]
     assert re.match(r"sft ━+ 4/4  0:00:0\d spent", rows[4])
@@ -230,21 +251,23 @@ def test_a_line_is_drawn_anew_where_it_has_changed(clock: Clock, monkeypatch: py
         assert out.getvalue() > before
 
 
-def test_colours_can_be_switched_off() -> None:
-    assert "\x1b[36m" in shown(CODE, 100)
-    assert "m━" not in shown(CODE, 100, NO_COLOR="1")
+def test_colours_can_be_switched_off(on_terminal: dict[str, str]) -> None:
+    assert "\x1b[36m" in on_terminal["coloured"]
+    assert "m━" not in on_terminal["wide"]
 
 
-@for_each([{"TERM": "dumb"}, {"CI": "true"}, {"TERM": ""}])
-def test_a_terminal_that_nobody_watches_or_that_cannot_go_back_gets_lines(environment: dict[str, str]) -> None:
-    found = shown(CODE, 100, **environment)
+@for_each(["dumb", "watched by nobody", "without a name"])
+def test_a_terminal_that_nobody_watches_or_that_cannot_go_back_gets_lines(
+    name: str, on_terminal: dict[str, str]
+) -> None:
+    found = on_terminal[name]
     assert "\x1b" not in found
     assert "\r" not in found.replace("\r\n", "\n")
     assert [line.split("  ")[0] for line in found.split("\r\n") if "sft" in line] == ["sft 1/4", "sft 4/4"]
 
 
-def test_a_locale_without_the_characters_of_the_bar_gets_others() -> None:
-    found = shown(CODE, 100, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="ascii")
+def test_a_locale_without_the_characters_of_the_bar_gets_others(on_terminal: dict[str, str]) -> None:
+    found = on_terminal["of ASCII"]
     assert found.isascii()
     assert re.search(r"sft #+ 4/4", found)
 

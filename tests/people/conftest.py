@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from anyio.from_thread import start_blocking_portal
+from starlette.testclient import TestClient
 
 from tutelage.people import Store, open_store
 
@@ -18,6 +20,14 @@ from .mail import mail_server
 from .worlds import Clock, opened
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_event_loop() -> Iterator[None]:
+    """Test clients share an event loop: each request would start a thread and a loop of its own, twice."""
+    with start_blocking_portal() as portal, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TestClient, "portal", portal)
+        yield
 
 
 @pytest.fixture(scope="session")

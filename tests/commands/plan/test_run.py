@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,14 @@ def bare(tmp_path_factory):
     return str(folder)
 
 
+MEASURED = cache(plans.this_device)
+"""The rates of this machine, measured once: it takes a second."""
+
+
 @pytest.fixture(autouse=True)
 def unset(monkeypatch):
     monkeypatch.delenv(choose.VARIABLE, raising=False)
+    monkeypatch.setattr(plans, "this_device", MEASURED)
 
 
 def settings(model: str, **changes) -> tt.ImproveSettings:
