@@ -10,7 +10,7 @@ logistic noise and votes "equal" within the threshold, so with F = σ
 averaged over raters: votes on an item are independent given d. The models see all possible counts of n votes with their
 exact probabilities, and are fitted by expectation-maximisation: no sampling error, so a difference is one of models.
 
-The second table has, for a world without true ties, the one with 30 % of them whose votes are most alike (`twin`).
+The second table has, for worlds without true ties, those with many of them whose votes are most alike (`twin`).
 """
 
 import math
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 from scipy.special import expit, gammaln, ndtri
 
 from tutelage.stats.vote_codes import Floats, Ints
@@ -64,12 +64,15 @@ class Case:
 @dataclass(frozen=True)
 class Twin:
     """The `case` with another share of ties whose votes are most like those of the first; the number of `items` whose
-    votes tell the two apart, by a likelihood ratio of 20 on average; and the accuracy of the labels that are best in
-    the first world, in both."""
+    votes tell the two apart, by a likelihood ratio of 20 on average; the accuracy in both of the labels that are best
+    in the first world, and of the `majority`; and `cautious`, the best accuracy in the first world of labels that are
+    not worse than the majority's in the twin."""
 
     case: Case
     items: float
     accuracy: tuple[float, float]
+    majority: tuple[float, float]
+    cautious: float
 
 
 def twin(case: Case, ties: float, votes: int) -> Twin:
@@ -87,9 +90,32 @@ def twin(case: Case, ties: float, votes: int) -> Twin:
     best = minimize(
         distance, np.log([case.threshold, case.spread, case.power]), method="Nelder-Mead", options={"fatol": 1e-10}
     )
-    label = first.argmax(axis=1)[:, None]
-    own, its = (np.take_along_axis(p, label, 1).sum() for p in (first, other(best.x).joint(votes)))
-    return Twin(other(best.x), TOLD / max(float(best.fun), 1e-12), (float(own), float(its)))
+    second = other(best.x).joint(votes)
+    counts, _ = compositions(votes)
+    leading = counts == counts.max(axis=1, keepdims=True)
+    labels = np.eye(3)[first.argmax(axis=1)], leading / leading.sum(axis=1, keepdims=True)
+    (own, its), majority = ([float((p * label).sum()) for p in (first, second)] for label in labels)
+    return Twin(
+        other(best.x),
+        TOLD / max(float(best.fun), 1e-12),
+        (own, its),
+        (majority[0], majority[1]),
+        best_accuracy(first, second, majority[1]),
+    )
+
+
+def best_accuracy(first: Floats, second: Floats, least: float) -> float:
+    """The best accuracy under the joint distribution `first` of votes and classes [C, 3] of labels, random ones
+    included, whose accuracy under `second` is `least` or more: a linear programme in P(label | votes)."""
+    patterns, classes = first.shape
+    found = linprog(
+        -first.ravel(),
+        A_ub=-second.reshape(1, -1),
+        b_ub=[-least],
+        A_eq=np.kron(np.eye(patterns), np.ones(classes)),
+        b_eq=np.ones(patterns),
+    )
+    return -float(found.fun)
 
 
 @dataclass(frozen=True)
@@ -162,12 +188,13 @@ def compare(case: Case, votes: int) -> dict[str, Fit]:
 
 def twins_table() -> Iterator[str]:
     """The rows of the page's table of twins."""
-    case = Case(ties=0.0, threshold=0.8)
-    for votes in (2, 3, 6, 12, 40):
-        other = twin(case, 0.3, votes)
-        own, its = other.accuracy
-        world = f"{other.case.threshold:.2f} | {other.case.spread:.2f} | {other.case.power:.2f}"
-        yield f"| {votes} | {world} | {own:.3f} | {its:.3f} | {other.items:,.0f} |"
+    for threshold, ties in ((0.8, 0.3), (1.5, 0.4)):
+        for votes in (2, 3, 6, 12):
+            other = twin(Case(0.0, threshold), ties, votes)
+            world = f"{other.case.threshold:.2f}, {other.case.spread:.2f}, {other.case.power:.2f}"
+            pairs = (f"{own:.3f}, {its:.3f}" for own, its in (other.majority, other.accuracy))
+            cells = [f"{threshold}, {ties:.0%}", str(votes), world, *pairs, f"{other.cautious:.3f}"]
+            yield f"| {' | '.join(cells)} | {other.items:,.0f} |"
 
 
 def models_table() -> Iterator[str]:

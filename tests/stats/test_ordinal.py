@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from offenders import for_each
+from scipy.optimize import linprog
 
 from bench.private_thresholds import Case, compare, twin
 from bench.rater_designs import OrderedDesign
@@ -21,7 +22,7 @@ from tutelage.stats.ordinal import (
     fit_population,
     rater_types,
 )
-from tutelage.stats.ordinal_average import _best_posterior
+from tutelage.stats.ordinal_average import _best_posterior, least_favourable
 from tutelage.stats.reliability import majority, posterior
 from tutelage.stats.vote_codes import Votes
 
@@ -176,7 +177,7 @@ def test_the_likelier_model_has_better_labels_where_ties_are_common():
 
 
 @pytest.mark.parametrize(("weight", "label"), [(0.3, 0), (0.05, 1)])
-def test_labels_are_the_mixtures_unless_a_credible_shape_finds_them_worse_than_the_majority(weight, label):
+def test_labels_are_the_mixtures_unless_they_lose_to_the_majority_on_the_worst_third(weight, label):
     """All votes are for class 0. One shape says class 1, in .7 of the items and class 0 in .2, the other class 0."""
     votes = Votes.of([f"i{n // 3}" for n in range(30)], list("rst") * 10, ["0"] * 30, ("0", "1", "2"))
     shapes = np.repeat([[[0.2, 0.7, 0.1]], [[0.9, 0.05, 0.05]]], 10, axis=1)
@@ -184,7 +185,7 @@ def test_labels_are_the_mixtures_unless_a_credible_shape_finds_them_worse_than_t
     assert (found.argmax(axis=1) == label).all()
 
 
-def test_the_labels_have_the_best_sum_of_mean_and_worst_gain():
+def test_the_labels_have_the_best_sum_of_the_mean_gain_and_that_on_the_worst_third():
     """Two shapes, 400 items: for every u, twice the mean gain under (w + u)/2 of the best labels for it is a bound on
     the sum, and the labels that are found reach the least bound."""
     generator = np.random.default_rng(0)
@@ -193,21 +194,30 @@ def test_the_labels_have_the_best_sum_of_mean_and_worst_gain():
     shapes = np.stack([[tie, side[0], 0.66 - side[0]], [tie, 0.66 - side[1], side[1]]]).transpose(0, 2, 1)
     votes = Votes.of([f"i{n // 3}" for n in range(1200)], list("rst") * 400, ["0"] * 1200, ("0", "1", "2"))
     weights, simple = np.array([0.7, 0.3]), shapes[:, :, 0].mean(axis=1)
+    worst = [np.array([1 - u, u]) for u in np.linspace(0, 0.9, 181)]  # 0.9 = 0.3 / (1/3)
 
     def gain(label):
         return np.take_along_axis(shapes, label[None, :, None], axis=2)[..., 0].mean(axis=1) - simple
 
     def score(label):
-        return weights @ gain(label) + gain(label).min()
+        return weights @ gain(label) + min(u @ gain(label) for u in (worst[0], worst[-1]))
 
-    def bound(share):
-        mixed = (weights + np.array([share, 1 - share])) / 2
+    def bound(u):
+        mixed = (weights + u) / 2
         return 2 * mixed @ gain(np.tensordot(mixed, shapes, 1).argmax(axis=1))
 
-    assert gain(np.tensordot(weights, shapes, 1).argmax(axis=1)).min() < 0
+    assert min(u @ gain(np.tensordot(weights, shapes, 1).argmax(axis=1)) for u in worst) < 0
     found = score(_best_posterior(votes, np.full(400, -1), shapes, weights).argmax(axis=1))
-    assert found == pytest.approx(min(map(bound, np.linspace(0, 1, 201))), abs=2e-3)
+    assert found == pytest.approx(min(map(bound, worst)), abs=2e-3)
     assert found >= max(score(shape.argmax(axis=1)) for shape in shapes)
+
+
+def test_the_least_favourable_weights_are_the_solution_of_their_linear_programme():
+    generator = np.random.default_rng(1)
+    for size in (1, 2, 5, 14):
+        weights, gain = generator.dirichlet(np.ones(size)), generator.normal(size=size)
+        best = linprog(gain, A_eq=np.ones((1, size)), b_eq=[1], bounds=[(0, 3 * w) for w in weights])
+        np.testing.assert_allclose(least_favourable(gain, weights), best.x, atol=1e-9)
 
 
 def test_a_fit_ends_at_its_maximum():
@@ -242,7 +252,7 @@ def test_labels_are_those_of_one_accuracy_each_where_there_are_many_votes_and_no
 def test_a_known_share_of_ties_is_kept(shape):
     votes, _ = OrderedDesign(3, 5, 0.3, 0.8, 0.5, "equal", 0.0, 2.5, 20, 60).simulate(4)
     found = fit_population(model(votes, shape)).population
-    assert found.prevalence[1] == pytest.approx(0.01)
+    assert found.prevalence[1] == pytest.approx(shape.ties)
     assert found.prevalence.sum() == pytest.approx(1)
 
 
@@ -256,3 +266,16 @@ def test_two_votes_an_item_cannot_tell_ties_from_small_differences():
     assert found.items > 1e6
     assert found.accuracy[0] - found.accuracy[1] > 0.15
     assert twin(world, 0.3, 12).items < 200
+
+
+def test_labels_that_gain_without_ties_lose_where_ties_are_common_and_the_votes_are_the_same():
+    """The best labels of each world, for a share of the two that is theirs alone, bound those that are better in one
+    and not worse than the majority in the other, by Lagrangian duality."""
+    found = twin(Case(ties=0.0, threshold=1.5), 0.4, 2)
+    first, second = Case(ties=0.0, threshold=1.5).joint(2), found.case.joint(2)
+    assert found.accuracy[0] > found.majority[0] + 0.2
+    assert found.accuracy[1] < found.majority[1] - 0.1
+    prices = np.linspace(0, 4, 401)
+    bounds = [(first + price * second).max(axis=1).sum() - price * found.majority[1] for price in prices]
+    assert found.cautious == pytest.approx(min(bounds), abs=2e-3)
+    assert found.majority[0] < found.cautious < found.accuracy[0] - 0.05

@@ -32,7 +32,7 @@ ordinal_average.py averages over the shapes.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
@@ -90,9 +90,9 @@ class Shape:
 
 _FOLDS = tuple(Shape("fold", spread) for spread in (0.0, 0.3, 0.55, math.inf))
 SHAPES = (*_FOLDS, Shape("lognormal", 0.85), Shape("lognormal", 1.0))
-"""The shapes for three and more classes."""
-SHAPES_OF_THREE = (*SHAPES, *(replace(shape, odds=0.5, ties=0.01) for shape in SHAPES))
-"""The shapes for three classes and many votes, each with true ties and almost without."""
+"""The shapes for four and more classes."""
+SHAPES_OF_THREE = (*SHAPES, *(Shape("fold", x, 0.75, ties) for x in (0, math.inf) for ties in (0.01, 0.1, 0.25, 0.45)))
+"""The shapes for three classes: with a free share of ties, and with known ones, which have half of the odds."""
 SHAPES_OF_TWO = (*_FOLDS, Shape("lognormal", 0.7), Shape("mislead", 0.65, 2.5), Shape("mislead", 0.75, 2.5))
 """The shapes for two classes."""
 

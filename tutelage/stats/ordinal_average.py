@@ -7,15 +7,16 @@ by the mixture, whose states are those of all shapes.
 
 The labels are those of the mixture, unless they may be worse than simpler ones. If shape s is true, labels L have the
 accuracy E_s(L) = mean_i q_s,i(L_i) and the gain G_s(L) = E_s(L) - max E_s(labels of the majority and of the one-coin
-model). If the gain of the mixture's labels is negative in a credible shape, w_s ≥ max w / 10, then those labels are
-taken that have the best sum of the mean gain and the worst credible gain,
+model). The shapes may differ in the share of ties by a third of the items, at equal likelihoods, so the weights w are
+not trusted beyond a factor. If the mixture's labels lose on the worst third of the weights, those labels are taken that
+have the best sum of the mean gain and the gain on its worst third,
 
-    max_L Σ_s w_s G_s(L) + min { G_s(L): w_s ≥ max w / 10 }:
+    max_L Σ_s w_s G_s(L) + min { Σ_s u_s G_s(L): 0 ≤ u ≤ 3 w, Σ u = 1 },
 
-the shapes may differ in the share of ties by a third of the items, at equal likelihoods. The sum is twice the mean gain
-under the weights (w + u)/2, for the least favourable u on the credible shapes. So labels and posterior are those of the
-mixture with these weights. Fictitious play finds them (Brown 1951): u has the shapes that were worst for the labels so
-far, each as often as it was.
+which is twice the least mean gain under weights v = (w + u)/2, from half to twice the w (Γ-minimax over a class of
+density ratios: DeRobertis and Hartigan 1981; the minimum is the conditional value at risk of Rockafellar and Uryasev
+2000). A shape is protected in proportion to its weight. Labels and posterior are those of the mixture with the least
+favourable v. Fictitious play finds them (Brown 1951): u is the average of those that were worst for the labels so far.
 """
 
 from collections.abc import Sequence
@@ -39,10 +40,9 @@ from tutelage.stats.reliability import Reliability, beta_interval, equivalent_vo
 from tutelage.stats.vote_codes import Floats, Ints, Votes
 
 _POPULATION_VOTES = 20_000  # enough votes to estimate what all raters and items share
-_TELLING = 10  # votes an item that tell no ties from a few, with some hundred items
 _DRAWS = 300
 _PLAYS = 40
-_CREDIBLE = 0.1  # least weight of a credible shape, relative to the greatest
+_WORST = 1 / 3  # share of the weights on which labels should not lose
 _LEAST_SHARE = 0.01  # shapes of less weight are dropped
 
 
@@ -59,7 +59,7 @@ class Populations:
 def estimate_populations(votes: Votes, gold: Ints, weight: Floats, *, seed: int = 0) -> Populations:
     """Estimate what all raters and items share, from all votes or, if there are many, from a sample of the items."""
     votes, gold, weight = _sample(votes, gold, weight, seed)
-    shapes = _shapes(votes)
+    shapes = {2: SHAPES_OF_TWO, 3: SHAPES_OF_THREE}.get(len(votes.choices), SHAPES)
     fits = [fit_population(Ordinal(votes, gold, weight, shape)) for shape in shapes]
     odds = np.array([shape.odds for shape in shapes])
     weights = averaging_weights(np.stack([fit.log_item for fit in fits]), odds, seed)
@@ -70,14 +70,6 @@ def estimate_populations(votes: Votes, gold: Ints, weight: Floats, *, seed: int 
         weights[kept] / weights[kept].sum(),
         all(fits[s].converged for s in kept),
     )
-
-
-def _shapes(votes: Votes) -> tuple[Shape, ...]:
-    """The shapes to average over. Without many votes an item nothing tells whether there are ties at all, and a shape
-    without them would only repeat its odds."""
-    if len(votes.choices) == 2:
-        return SHAPES_OF_TWO
-    return SHAPES_OF_THREE if len(votes.choices) == 3 and len(votes) >= _TELLING * len(votes.items) else SHAPES
 
 
 def fit_ordinal(votes: Votes, gold: Ints, weight: Floats, known: Populations | None = None) -> Reliability:
@@ -113,8 +105,8 @@ def fit_ordinal(votes: Votes, gold: Ints, weight: Floats, known: Populations | N
 
 def _best_posterior(votes: Votes, gold: Ints, posteriors: Floats, weights: Floats) -> Floats:
     """The mixture [I, K] of posteriors [S, I, K], with the weights of the shapes or, if its labels may be worse than
-    simpler ones, with those of the best sum of the mean and the worst credible gain. Of two classes none is between
-    others, and the labels of all shapes are nearly those of the mixture."""
+    simpler ones, with those of the best sum of the mean gain and that on the worst third. Of two classes none is
+    between others, and the labels of all shapes are nearly those of the mixture."""
     mixture = np.tensordot(weights, posteriors, 1)
     if len(votes.choices) == 2 or len(weights) == 1:
         return mixture
@@ -124,19 +116,27 @@ def _best_posterior(votes: Votes, gold: Ints, posteriors: Floats, weights: Float
         return np.asarray(posteriors[:, items, posterior.argmax(axis=1)].mean(axis=1))
 
     simple = np.maximum(accuracy(majority(votes)), accuracy(one_coin(votes, gold).posterior))
-    credible = np.flatnonzero(weights >= _CREDIBLE * weights.max())
     gain = accuracy(mixture) - simple
-    if gain[credible].min() >= 0:
+    worst = least_favourable(gain, weights)
+    if worst @ gain >= 0:
         return mixture
-    best = float(weights @ gain + gain[credible].min()), mixture
-    worst = np.zeros(len(weights))  # how often each shape was the worst
+    best, total = (float((weights + worst) @ gain), mixture), np.zeros(len(weights))
     for number in range(1, _PLAYS + 1):
-        worst[credible[gain[credible].argmin()]] += 1
-        posterior = np.tensordot((weights + worst / number) / 2, posteriors, 1)
+        total += worst
+        posterior = np.tensordot((weights + total / number) / 2, posteriors, 1)
         gain = accuracy(posterior) - simple
-        score = float(weights @ gain + gain[credible].min())
-        best = max(best, (score, posterior), key=lambda pair: pair[0])
+        worst = least_favourable(gain, weights)
+        best = max(best, (float((weights + worst) @ gain), posterior), key=lambda pair: pair[0])
     return best[1]
+
+
+def least_favourable(gain: Floats, weights: Floats) -> Floats:
+    """The u [S] of least Σ u `gain` with u ≤ `weights`/`_WORST` and Σ u = 1: the weights of the worst third."""
+    order = np.argsort(gain, kind="stable")
+    most = weights[order] / _WORST
+    worst = np.empty(len(gain))
+    worst[order] = np.clip(1 - (np.cumsum(most) - most), 0, most)
+    return worst
 
 
 def averaging_weights(log_item: Floats, odds: Floats, seed: int = 0) -> Floats:
