@@ -1,12 +1,11 @@
-"""Strengths of players (models, responses) from paired comparisons, with and without ties.
+"""Strengths of players (models, responses) from paired comparisons with ties.
 
-    Bradley-Terry (1952)   P(i beats j) = σ(s_i - s_j)
     Davidson (1970)        P(i beats j) = e^{d/2}/Z,  P(tie) = ν/Z,  Z = e^{d/2} + e^{-d/2} + ν,  d = s_i - s_j
+    Bradley-Terry (1952)   P(i beats j) = σ(d), the case ν = 0
 
-Under Davidson's model the decided comparisons follow Bradley-Terry exactly (its case ν = 0), so dropping ties is
-unbiased and only loses data. Counting a tie as half a win is biased: it shrinks all strengths, by about 30 % at
-25-30 % ties. Both add a Gaussian prior s ~ N(0, 1/ridge), which keeps the strengths of unbeaten players finite and
-centres them.
+Under Davidson's model the decided comparisons follow Bradley-Terry exactly, so dropping ties is unbiased and only loses
+data. Counting a tie as half a win is biased: it shrinks all strengths, by about 30 % at 25-30 % ties. A Gaussian prior
+s ~ N(0, 1/ridge) keeps the strengths of unbeaten players finite and centres them.
 """
 
 from dataclasses import dataclass
@@ -28,26 +27,18 @@ class Strengths:
 
     `strength`, `low`, `high` [P]: estimate and interval, NaN bounds for a player without a rival.
     `covariance` [P, P] of the estimates. `nu` with its interval: the tie parameter (equal players tie
-    with probability ν/(2 + ν)); None if ties were dropped. `component` [P]: players of different components were
-    not compared, even indirectly, and cannot be ranked against each other. `used`: number of comparisons fitted,
-    `ties`: number of ties in the data.
+    with probability ν/(2 + ν)). `component` [P]: players of different components were not compared, even indirectly,
+    and cannot be ranked against each other.
     """
 
     strength: Floats
     low: Floats
     high: Floats
     covariance: Floats
-    nu: float | None
-    nu_low: float | None
-    nu_high: float | None
+    nu: float
+    nu_low: float
+    nu_high: float
     component: Ints
-    used: int
-    ties: int
-
-    @property
-    def connected(self) -> bool:
-        """Whether all players can be ranked on one scale."""
-        return bool(np.all(self.component == 0))
 
     def difference(self, i: int, j: int, level: float = 0.95) -> tuple[float, float, float]:
         """s_i - s_j and its interval. Raises TutelageError for players of different components."""
@@ -62,27 +53,6 @@ class Strengths:
         return gap, gap - half, gap + half
 
 
-def bradley_terry(
-    first: Ints,
-    second: Ints,
-    outcome: Floats,
-    players: int,
-    *,
-    weight: Floats | None = None,
-    ridge: float = 0.01,
-    level: float = 0.95,
-) -> Strengths:
-    """Bradley-Terry strengths from the decided comparisons; ties are dropped and counted.
-
-    `first`, `second` [N]: codes of the two players; `outcome` [N]: 1 the first won, 0 the second, .5 tie; `weight` [N].
-    Maximises Σ w log P - ridge/2 Σ s², with intervals from the information matrix at the maximum.
-
-    Votes are assumed independent; if several share a prompt, refit with `intervals.cluster_weights` as `weight`. Raises
-    TutelageError for any other outcome, an unknown player, or a player compared with itself.
-    """
-    return _fit(first, second, outcome, players, weight, ridge, level, ties=False)
-
-
 def davidson(
     first: Ints,
     second: Ints,
@@ -93,8 +63,29 @@ def davidson(
     ridge: float = 0.01,
     level: float = 0.95,
 ) -> Strengths:
-    """Davidson strengths and ν from all comparisons, ties included; arguments and errors as in `bradley_terry`."""
-    return _fit(first, second, outcome, players, weight, ridge, level, ties=True)
+    """Davidson strengths and ν from all comparisons, ties included.
+
+    `first`, `second` [N]: codes of the two players; `outcome` [N]: 1 the first won, 0 the second, .5 tie; `weight` [N].
+    Maximises Σ w log P - ridge/2 Σ s², with intervals from the information matrix at the maximum.
+
+    Votes are assumed independent; if several share a prompt, refit with `intervals.cluster_weights` as `weight`. Raises
+    TutelageError for any other outcome, an unknown player, or a player compared with itself.
+    """
+    _check(first, second, outcome, players)
+    weights = np.ones(len(outcome)) if weight is None else np.asarray(weight, dtype=float)
+    model = _Likelihood(first, second, outcome, weights, players, ridge)
+    parameters = _newton(model)
+    covariance = np.linalg.inv(model.derivatives(parameters)[2])
+    component = components(first, second, players)
+    same = component[:, None] == component[None, :]
+    centring = np.eye(players) - same / same.sum(axis=1, keepdims=True)
+    spread = centring @ covariance[:players, :players] @ centring
+    z = normal_quantile(level)
+    half = np.where(same.sum(axis=1) > 1, z * np.sqrt(np.maximum(np.diag(spread), 0)), np.nan)
+    strength, log_nu = parameters[:players], parameters[players]
+    nu_half = z * np.sqrt(covariance[players, players])
+    nu, nu_low, nu_high = (float(np.exp(log_nu + shift)) for shift in (0.0, -nu_half, nu_half))
+    return Strengths(strength, strength - half, strength + half, spread, nu, nu_low, nu_high, component)
 
 
 def components(first: Ints, second: Ints, players: int) -> Ints:
@@ -104,40 +95,6 @@ def components(first: Ints, second: Ints, players: int) -> Ints:
 
     comparisons = coo_array((np.ones(len(first)), (first, second)), shape=(players, players))
     return connected_components(comparisons, directed=False)[1].astype(np.int64)
-
-
-def _fit(
-    first: Ints,
-    second: Ints,
-    outcome: Floats,
-    players: int,
-    weight: Floats | None,
-    ridge: float,
-    level: float,
-    *,
-    ties: bool,
-) -> Strengths:
-    _check(first, second, outcome, players)
-    used = np.ones(len(outcome), dtype=bool) if ties else outcome != 0.5
-    weights = np.ones(len(outcome)) if weight is None else np.asarray(weight, dtype=float)
-    model = _Likelihood(first[used], second[used], outcome[used], weights[used], players, ridge, ties)
-    parameters = _newton(model)
-    covariance = np.linalg.inv(model.derivatives(parameters)[2])
-    component = components(first[used], second[used], players)
-    same = component[:, None] == component[None, :]
-    centring = np.eye(players) - same / same.sum(axis=1, keepdims=True)
-    spread = centring @ covariance[:players, :players] @ centring
-    z = normal_quantile(level)
-    half = np.where(same.sum(axis=1) > 1, z * np.sqrt(np.maximum(np.diag(spread), 0)), np.nan)
-    strength = parameters[:players]
-    nu, nu_low, nu_high = None, None, None
-    if ties:
-        log_nu, nu_half = parameters[players], z * np.sqrt(covariance[players, players])
-        nu, nu_low, nu_high = (float(np.exp(log_nu + shift)) for shift in (0.0, -nu_half, nu_half))
-    return Strengths(
-        strength, strength - half, strength + half, spread, nu, nu_low, nu_high, component,
-        used=int(used.sum()), ties=int((outcome == 0.5).sum()),
-    )  # fmt: skip
 
 
 def _check(first: Ints, second: Ints, outcome: Floats, players: int) -> None:
@@ -151,7 +108,7 @@ def _check(first: Ints, second: Ints, outcome: Floats, players: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Likelihood:
-    """The penalised log likelihood of (s_1 … s_P[, log ν]); ν = 0 without ties."""
+    """The penalised log likelihood of (s_1 … s_P, log ν)."""
 
     first: Ints
     second: Ints
@@ -159,7 +116,6 @@ class _Likelihood:
     weight: Floats
     players: int
     ridge: float
-    ties: bool
 
     def derivatives(self, parameters: Floats) -> tuple[float, Floats, Floats]:
         """Value, gradient and information (minus the second derivative). With d = s_i - s_j and η = log ν:
@@ -168,26 +124,23 @@ class _Likelihood:
         (d-coefficient, tie indicator) under (p_i, p_j, p_tie), as in every exponential family.
         """
         d = parameters[self.first] - parameters[self.second]
-        log_nu = parameters[self.players] if self.ties else -np.inf
+        log_nu = parameters[self.players]
         scores = np.stack([d / 2, -d / 2, np.full_like(d, log_nu)])
         log_z = np.logaddexp.reduce(scores, axis=0)
         win, loss, tie = np.exp(scores - log_z)
         tied = self.outcome == 0.5
-        reached = (self.outcome - 0.5) * d + np.where(tied & self.ties, log_nu, 0.0)
-        penalty = np.full(len(parameters), self.ridge)
-        penalty[self.players :] = _NU_RIDGE
+        reached = (self.outcome - 0.5) * d + np.where(tied, log_nu, 0.0)
+        penalty = np.append(np.full(self.players, self.ridge), _NU_RIDGE)
         value = float((self.weight * (reached - log_z)).sum() - (penalty * parameters**2).sum() / 2)
         slope = self.weight * (self.outcome - 0.5 - (win - loss) / 2)
         bend = self.weight * (win + loss - (win - loss) ** 2) / 4
-        gradient = self._by_player(slope) - penalty[: self.players] * parameters[: self.players]
+        gradient = np.append(self._by_player(slope), (self.weight * (tied - tie)).sum()) - penalty * parameters
+        cross = self._by_player(-self.weight * tie * (win - loss) / 2)
         information = np.diag(penalty)
-        information[: self.players, : self.players] += self._by_pair(bend)
-        if self.ties:
-            gradient = np.append(gradient, (self.weight * (tied - tie)).sum() - _NU_RIDGE * log_nu)
-            cross = self._by_player(-self.weight * tie * (win - loss) / 2)
-            information[-1, :-1] += cross
-            information[:-1, -1] += cross
-            information[-1, -1] += (self.weight * tie * (1 - tie)).sum()
+        information[:-1, :-1] += self._by_pair(bend)
+        information[-1, :-1] += cross
+        information[:-1, -1] += cross
+        information[-1, -1] += (self.weight * tie * (1 - tie)).sum()
         return value, gradient, information
 
     def _by_player(self, per_comparison: Floats) -> Floats:
@@ -205,7 +158,7 @@ class _Likelihood:
 
 def _newton(model: _Likelihood) -> Floats:
     """The maximiser, by Newton's method. The objective is concave; step halving ensures that it increases."""
-    parameters = np.zeros(model.players + model.ties)
+    parameters = np.zeros(model.players + 1)
     value, gradient, information = model.derivatives(parameters)
     for _ in range(_ROUNDS):
         step = np.linalg.solve(information, gradient)
