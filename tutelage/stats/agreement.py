@@ -115,11 +115,8 @@ def krippendorff_alpha(
     np.add.at(tables, groups, _coincidences(counts[overlapping].astype(float)))
     drawn = np.random.default_rng(seed).multinomial(len(tables), np.full(len(tables), 1 / len(tables)), size=draws)
     sums = np.einsum("dg,gjk->djk", drawn, tables)
-    sampled = [
-        value
-        for observed, expected in (_disagreement(each, level, values) for each in sums)
-        if (value := 1 - observed / expected if expected else None) is not None
-    ]
+    pairs = (_disagreement(each, level, values) for each in sums)
+    sampled = [1 - observed / expected for observed, expected in pairs if expected]
     low, high = np.quantile(sampled, [0.025, 0.975]).tolist() if sampled else (None, None)
     return replace(alpha, low=low, high=high)
 

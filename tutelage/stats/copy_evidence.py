@@ -121,6 +121,12 @@ class PulledItems:
         return self.votes.table()
 
     @cached_property
+    def shared(self) -> Floats:
+        """The number of items that two raters both judged [R, R]."""
+        judged = (self.choices >= 0).astype(float)
+        return judged.T @ judged
+
+    @cached_property
     def _first(self) -> Ints:
         """The index of the first vote of each item."""
         return np.searchsorted(self.votes.item, np.arange(len(self.votes.items)))
@@ -202,7 +208,7 @@ def copying_links(votes: Votes, gold: Ints, *, level: float = 0.01) -> tuple[Lin
     """Links between copying raters, most significant first, each tested given those before it; at most half as many as
     raters. `gold` [I] holds known classes or -1."""
     table = PulledItems.of(votes, gold)
-    pairs = _pairs(table)
+    pairs = (table.shared >= SHARED) & ~np.eye(len(votes.raters), dtype=bool)
     if not pairs.any():
         return ()
     needed, margin = _critical_value(level / int(pairs.sum())), -2 * math.log(level)
@@ -239,13 +245,7 @@ class _Test:
 
     def differs(self, other: "_Test") -> bool:
         """Whether the two links have no rater in common."""
-        return not {self.link.follower, self.link.leader} & {other.link.follower, other.link.leader}
-
-
-def _pairs(table: PulledItems) -> Bools:
-    """The ordered pairs of raters with enough items in common [R, R]."""
-    judged = (table.choices >= 0).astype(np.float32)
-    return np.asarray((judged.T @ judged >= SHARED) & ~np.eye(judged.shape[1], dtype=bool))
+        return not self.link.pair & other.link.pair
 
 
 def _test(table: PulledItems, null: PulledFit, link: Link) -> _Test:
@@ -265,8 +265,7 @@ def _suspects(table: PulledItems, null: PulledFit, pairs: Bools) -> list[Link]:
     gain = np.zeros(table.choices.shape)
     gain[table.votes.item, table.votes.rater] = weight
     # each shared item adds w - 1 to the score if both made the same choice, otherwise -1
-    judged = (table.choices >= 0).astype(float)
-    shared = judged.T @ judged
+    shared = table.shared
     alike, total, squares = np.zeros_like(shared), -shared, shared.copy()
     for choice in range(len(table.votes.choices)):
         chose = (table.choices == choice).astype(float)

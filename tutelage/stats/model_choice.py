@@ -51,46 +51,30 @@ class RaterModelCandidate(Protocol):
     def __call__(self, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability: ...
 
 
-@dataclass(frozen=True)
-class WithEffects:
+def _effects(effects: Effects, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
     """The hierarchical model with these effects."""
-
-    effects: Effects
-
-    def __call__(self, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
-        model = Hierarchical(votes, gold, weight, self.effects)
-        return describe(model, fit_hierarchical(model, tolerance=tolerance))
+    model = Hierarchical(votes, gold, weight, effects)
+    return describe(model, fit_hierarchical(model, tolerance=tolerance))
 
 
-@dataclass(frozen=True)
-class OwnMatrices:
+def _matrices(votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
     """The model of Dawid and Skene: one matrix per rater under a fixed prior."""
-
-    prior: tuple[float, float] = (4.0, 2.0)
-
-    def __call__(self, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
-        classes = np.arange(len(votes.choices))
-        model = ConfusionMatrices(votes, gold, weight, self.prior, classes)
-        return describe(model, fit(model, tolerance=tolerance))
+    model = ConfusionMatrices(votes, gold, weight, (4.0, 2.0), np.arange(len(votes.choices)))
+    return describe(model, fit(model, tolerance=tolerance))
 
 
-@dataclass(frozen=True)
-class Ordered:
+def _ordinal(known: Populations | None, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
     """The ordinal model, for choices in their order; `known` are shared parameters that need no estimation."""
-
-    known: Populations | None = None
-
-    def __call__(self, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
-        return fit_ordinal(votes, gold, weight, self.known)
+    return fit_ordinal(votes, gold, weight, known)
 
 
 CANDIDATES: Mapping[str, RaterModelCandidate] = {
-    "majority": WithEffects(Effects()),
-    "coin": WithEffects(Effects(ability=True)),
-    "biased": WithEffects(Effects(ability=True, bias=True)),
-    "ordinal": Ordered(),
-    "hierarchical": WithEffects(Effects(ability=True, bias=True, pattern=True)),
-    "matrix": OwnMatrices(),
+    "majority": partial(_effects, Effects()),
+    "coin": partial(_effects, Effects(ability=True)),
+    "biased": partial(_effects, Effects(ability=True, bias=True)),
+    "ordinal": partial(_ordinal, None),
+    "hierarchical": partial(_effects, Effects(ability=True, bias=True, pattern=True)),
+    "matrix": _matrices,
 }
 """Rater models by name, from the simplest to the richest."""
 
@@ -176,7 +160,7 @@ class _Trial:
         if len(self.votes) < _MANY_VOTES:
             return CANDIDATES
         known = estimate_populations(self.votes, self.gold, np.ones(len(self.votes)))
-        return {**CANDIDATES, "ordinal": Ordered(known)}
+        return {**CANDIDATES, "ordinal": partial(_ordinal, known)}
 
     def compare(self, links: tuple[Link, ...]) -> Choice:
         """Compare the candidates with these links."""

@@ -35,18 +35,16 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tutelage.stats.vote_codes import Floats, Ints, Votes
+from tutelage.stats.vote_codes import Floats, Ints, Singles, Votes, softmax
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-Singles: TypeAlias = NDArray[np.float32]
-Array = TypeVar("Array", Floats, Singles)
 
 _TYPES, _NODES, _LAPSE = 48, 8, 0.003
 _GOLDEN = 1.2207440846057596  # the generalised golden ratio of two dimensions (Roberts 2018)
@@ -390,10 +388,3 @@ def _parts(below: Floats, whole: float) -> Floats:
     parts[..., -1] = whole
     parts[..., 1:] -= below
     return parts
-
-
-def softmax(x: Array) -> Array:
-    """The softmax over the last axis."""
-    mass = np.exp(x - x.max(axis=1, keepdims=True))
-    mass /= mass.sum(axis=1, keepdims=True)
-    return mass

@@ -34,10 +34,9 @@ from tutelage.stats.ordinal import (
     Shape,
     fit_beliefs,
     fit_population,
-    softmax,
 )
 from tutelage.stats.reliability import Reliability, beta_interval, equivalent_votes, majority, one_coin
-from tutelage.stats.vote_codes import Floats, Ints, Votes
+from tutelage.stats.vote_codes import Floats, Ints, Votes, softmax
 
 _POPULATION_VOTES = 20_000  # enough votes to estimate what all raters and items share
 _DRAWS = 300

@@ -30,7 +30,7 @@ import numpy as np
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.stats.vote_codes import Floats, Ints, Votes, sum_by
+from tutelage.stats.vote_codes import Floats, Ints, Votes, softmax, sum_by
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -321,9 +321,7 @@ def posterior(votes: Votes, accuracy: Floats, gold: Ints | None = None, *, weigh
     twice, because the accuracies would be those of strong votes.
     """
     model = OneCoin(votes, gold_codes(votes, gold), _weights(votes, weight), (4.0, 2.0))
-    joint = model.joint(accuracy)
-    mass = np.exp(joint - joint.max(axis=1, keepdims=True))
-    return mass / mass.sum(axis=1, keepdims=True)
+    return softmax(model.joint(accuracy))
 
 
 def gold_codes(votes: Votes, gold: Ints | None) -> Ints:
@@ -360,9 +358,7 @@ def describe(model: RaterModel[Parameters], fitted: RaterFit[Parameters], level:
     votes = model.votes
     own = np.moveaxis(model.log_choice(fitted.parameters), 1, 2)[votes.rater, votes.choice]
     others = model.joint(fitted.parameters)[votes.item] - model.weight[:, None] * own
-    others = np.exp(others - others.max(axis=1, keepdims=True))
-    others /= others.sum(axis=1, keepdims=True)
-    evidence = equivalent_votes(votes, model.gold, model.weight, others, accuracy)
+    evidence = equivalent_votes(votes, model.gold, model.weight, softmax(others), accuracy)
     low, high = beta_interval(accuracy, evidence + model.prior_votes(fitted.parameters, accuracy), level)
     return Reliability(
         fitted.posterior, prevalence, accuracy, low, high, evidence, confusion, fitted.objective, fitted.converged

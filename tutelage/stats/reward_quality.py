@@ -24,18 +24,11 @@ def reward_quality(differences: Sequence[float], p_chosen: Sequence[float], prom
     bin that is not empty).
     """
     difference, p = np.asarray(differences, float), np.asarray(p_chosen, float)
-    decided = p != 0.5
-    share = _accuracy(difference, p, prompts)
     turned = np.arange(len(difference)) % 2 == 1
-    side = np.where(turned, -difference, difference)
-    diagram = calibration(1 / (1 + np.exp(-side)), np.where(turned, 1 - p, p), BINS)
     return {
-        "n": int(decided.sum()),
-        "accuracy": share.value,
-        "accuracy_interval": [share.low, share.high],
-        "ece": diagram.ece,
-        "brier": diagram.brier,
-        "calibration": diagram.rows(),
+        "n": int((p != 0.5).sum()),
+        **_entries("accuracy", _accuracy(difference, p, prompts)),
+        **_calibration_entries(np.where(turned, -difference, difference), np.where(turned, 1 - p, p)),
     }
 
 
@@ -56,11 +49,18 @@ def length_baseline(
     side = np.sign(np.asarray(trained, float)) * np.sign(np.asarray(p_trained, float) - 0.5)
     way = -1.0 if side.sum() < 0 else 1.0
     share = _accuracy(way * np.asarray(lengths, float), np.asarray(p_chosen, float), prompts)
-    return {
-        "prefers": "shorter" if way < 0 else "longer",
-        "accuracy": share.value,
-        "accuracy_interval": [share.low, share.high],
-    }
+    return {"prefers": "shorter" if way < 0 else "longer", **_entries("accuracy", share)}
+
+
+def _entries(name: str, share: Interval) -> dict[str, Any]:
+    """The entries of a share and its interval in a file."""
+    return {name: share.value, f"{name}_interval": [share.low, share.high]}
+
+
+def _calibration_entries(log_odds: Floats, p: Floats) -> dict[str, Any]:
+    """The entries of the calibration of predictions with these log-odds."""
+    diagram = calibration(1 / (1 + np.exp(-log_odds)), p, BINS)
+    return {"ece": diagram.ece, "brier": diagram.brier, "calibration": diagram.rows()}
 
 
 def _accuracy(difference: Floats, p: Floats, prompts: ArrayLike) -> Interval:
@@ -86,20 +86,15 @@ def step_quality(
     score = np.array([one for row in scores for one in row], float)
     p = np.array([label for row in rated for label in row], float)
     cluster = [prompt for prompt, row in zip(prompts, rated, strict=True) for _ in row]
-    share, diagram = _accuracy(score, p, cluster), calibration(1 / (1 + np.exp(-score)), p, BINS)
     firsts = [_first_wrong(row, own) for row, own in zip(scores, labels, strict=True)]
     known = [(same, prompt) for same, prompt in zip(firsts, prompts, strict=True) if same is not None]
     first = _mean(np.array([same for same, _ in known], float), [prompt for _, prompt in known])
     return {
         "n": int((p != 0.5).sum()),
-        "accuracy": share.value,
-        "accuracy_interval": [share.low, share.high],
-        "ece": diagram.ece,
-        "brier": diagram.brier,
-        "calibration": diagram.rows(),
+        **_entries("accuracy", _accuracy(score, p, cluster)),
+        **_calibration_entries(score, p),
         "auc": area_under_curve(score, p),
-        "first_wrong": first.value,
-        "first_wrong_interval": [first.low, first.high],
+        **_entries("first_wrong", first),
         "first_wrong_n": len(known),
     }
 

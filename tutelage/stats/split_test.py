@@ -174,12 +174,12 @@ def split_test(responses: Iterable[Response], required: Requirements, notes: tup
     users = _users(rows, required)
     end = rows[-1].time - required.hours * 3_600_000 if rows else 0
     settled = [user for user in users.values() if not user.begin or user.begin <= end]
-    assigned = _pair(sum(user.arm == arm for user in users.values()) for arm in ARMS)
+    in_a, in_b = (sum(user.arm == arm for user in users.values()) for arm in ARMS)
     a, b = (_arm(settled, arm, "outcomes") for arm in ARMS)
     evidence = log_evidence(a, b, required.margin)
     between = difference(a, b, required.level)
     return SplitTest(
-        assigned,
+        (in_a, in_b),
         (a.n, b.n),
         (a.mean if a.n else None, b.mean if b.n else None),
         between,
@@ -187,7 +187,7 @@ def split_test(responses: Iterable[Response], required: Requirements, notes: tup
         len(users) - len(settled),
         (
             _better(a, b, evidence, between, required),
-            _assigned_as_stated(assigned, required),
+            _assigned_as_stated((in_a, in_b), required),
             _no_worse("errors", "failed", settled, required),
             _no_worse("latency", "slow", settled, required),
         ),
@@ -219,11 +219,6 @@ def _users(rows: Iterable[Response], required: Requirements) -> dict[str, _User]
         if row.seconds is not None and required.slow is not None:
             user.slow.append(float(row.seconds >= required.slow))
     return users
-
-
-def _pair(values: Iterable[int]) -> tuple[int, int]:
-    a, b = values
-    return a, b
 
 
 def _arm(users: Iterable[_User], arm: str, values: str) -> Arm:

@@ -45,7 +45,11 @@ def rouge(answers: Sequence[str], references: Sequence[str], *, stem: bool = Tru
         return dict.fromkeys(ROUGE_KINDS, nan)
     from rouge_score.rouge_scorer import RougeScorer
 
-    stemmer = _stemmer() if stem else None
+    stemmer = None
+    if stem:
+        from nltk.stem.porter import PorterStemmer  # a dependency of rouge-score
+
+        stemmer = PorterStemmer().stem
     scorer = RougeScorer(["rouge1", "rouge2"], tokenizer=_Tokens())
     scores = dict.fromkeys(ROUGE_KINDS, 0.0)
     for pair in zip(references, answers, strict=True):
@@ -61,13 +65,6 @@ class _Tokens:
 
     def tokenize(self, tokens: Sequence[str]) -> Sequence[str]:
         return tokens
-
-
-def _stemmer() -> Callable[[str], str]:
-    from nltk.stem.porter import PorterStemmer  # a dependency of rouge-score
-
-    stem: Callable[[str], str] = PorterStemmer().stem
-    return stem
 
 
 def _tokens(text: str, stemmer: Callable[[str], str] | None) -> list[str]:

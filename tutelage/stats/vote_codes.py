@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from tutelage.base.nouns import counted
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
+Singles: TypeAlias = NDArray[np.float32]
+Array = TypeVar("Array", Floats, Singles)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,3 +111,10 @@ def _last_of_each(key: Ints) -> Ints:
 def sum_by(code: Ints, values: Floats, size: int) -> Floats:
     """The sum of `values` [N] for each code [size]."""
     return np.bincount(code, weights=values, minlength=size).astype(np.float64)
+
+
+def softmax(x: Array) -> Array:
+    """The softmax over the second axis of two."""
+    mass = np.exp(x - x.max(axis=1, keepdims=True))
+    mass /= mass.sum(axis=1, keepdims=True)
+    return mass

@@ -226,19 +226,9 @@ def _joined(rows: list[_Row], notes: list[str]) -> list[_Row]:
     items = item_names(row.item for row in rows)
     raters = rater_names(row.rater for row in rows)
     choices = choice_names(word for row in rows for word in (row.choice, row.gold))
-    remarks = (
-        items.remark(
-            "one item is written in several ways: %(names)s", "%(count)s items are written in several ways: %(names)s"
-        ),
-        raters.remark(
-            "one rater is written in several ways: %(names)s", "%(count)s raters are written in several ways: %(names)s"
-        ),
-        choices.remark(
-            "one choice is written in several ways: %(names)s",
-            "%(count)s choices are written in several ways: %(names)s",
-        ),
-    )
-    notes += filter(None, remarks)
+    ways = "written in several ways: %(names)s"
+    for names, kind in ((items, "item"), (raters, "rater"), (choices, "choice")):
+        notes += filter(None, [names.remark(f"one {kind} is {ways}", f"%(count)s {kind}s are {ways}")])
     return [
         _Row(row.where, items.of[row.item], raters.of[row.rater], choices.of[row.choice], choices.of[row.gold])
         for row in rows
