@@ -8,15 +8,15 @@ by the mixture, whose states are those of all shapes.
 The labels are those of the mixture, unless they may be worse than simpler ones. If shape s is true, labels L have the
 accuracy E_s(L) = mean_i q_s,i(L_i) and the gain G_s(L) = E_s(L) - max E_s(labels of the majority and of the one-coin
 model). The shapes may differ in the share of ties by a third of the items, at equal likelihoods, so the weights w are
-not trusted beyond a factor. If the mixture's labels lose on the worst third of the weights, those labels are taken that
-have the best sum of the mean gain and the gain on its worst third,
+not trusted beyond a factor. If the mixture's labels lose on the worst quarter of the weights, those labels are taken
+that have the best sum of the mean gain and the gain on its worst quarter,
 
-    max_L Σ_s w_s G_s(L) + min { Σ_s u_s G_s(L): 0 ≤ u ≤ 3 w, Σ u = 1 },
+    max_L Σ_s w_s G_s(L) + min { Σ_s u_s G_s(L): 0 ≤ u ≤ 4 w, Σ u = 1 },
 
-which is twice the least mean gain under weights v = (w + u)/2, from half to twice the w (Γ-minimax over a class of
-density ratios: DeRobertis and Hartigan 1981; the minimum is the conditional value at risk of Rockafellar and Uryasev
-2000). A shape is protected in proportion to its weight. Labels and posterior are those of the mixture with the least
-favourable v. Fictitious play finds them (Brown 1951): u is the average of those that were worst for the labels so far.
+which is twice the least mean gain under weights v = (w + u)/2, from .5 to 2.5 times the w: Γ-minimax over a
+density-bounded class (Lavine 1991); the minimum is a conditional value at risk (Rockafellar and Uryasev 2000). A shape
+is protected in proportion to its weight. Labels and posterior are those of the mixture with the least favourable v.
+Fictitious play finds them (Brown 1951): u is the average of those that were worst for the labels so far.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ from tutelage.stats.vote_codes import Floats, Ints, Votes, softmax
 _POPULATION_VOTES = 20_000  # enough votes to estimate what all raters and items share
 _DRAWS = 300
 _PLAYS = 40
-_WORST = 1 / 3  # share of the weights on which labels should not lose
+_WORST = 1 / 4  # share of the weights on which labels should not lose
 _LEAST_SHARE = 0.01  # shapes of less weight are dropped
 
 
@@ -104,7 +104,7 @@ def fit_ordinal(votes: Votes, gold: Ints, weight: Floats, known: Populations | N
 
 def _best_posterior(votes: Votes, gold: Ints, posteriors: Floats, weights: Floats) -> Floats:
     """The mixture [I, K] of posteriors [S, I, K], with the weights of the shapes or, if its labels may be worse than
-    simpler ones, with those of the best sum of the mean gain and that on the worst third. Of two classes none is
+    simpler ones, with those of the best sum of the mean gain and that on the worst quarter. Of two classes none is
     between others, and the labels of all shapes are nearly those of the mixture."""
     mixture = np.tensordot(weights, posteriors, 1)
     if len(votes.choices) == 2 or len(weights) == 1:
@@ -130,7 +130,7 @@ def _best_posterior(votes: Votes, gold: Ints, posteriors: Floats, weights: Float
 
 
 def least_favourable(gain: Floats, weights: Floats) -> Floats:
-    """The u [S] of least Σ u `gain` with u ≤ `weights`/`_WORST` and Σ u = 1: the weights of the worst third."""
+    """The u [S] of least Σ u `gain` with u ≤ `weights`/`_WORST` and Σ u = 1: the weights of the worst quarter."""
     order = np.argsort(gain, kind="stable")
     most = weights[order] / _WORST
     worst = np.empty(len(gain))
