@@ -211,7 +211,10 @@ def copying_links(votes: Votes, gold: Ints, *, level: float = 0.01) -> tuple[Lin
     pairs = (table.shared >= SHARED) & ~np.eye(len(votes.raters), dtype=bool)
     if not pairs.any():
         return ()
-    needed, margin = _critical_value(level / int(pairs.sum())), -2 * math.log(level)
+    from scipy.special import ndtri  # lazy: the web application starts without scipy
+
+    needed = float(ndtri(level / int(pairs.sum()))) ** 2  # P(χ²₁ > λ)/2 is the level over the number of pairs
+    margin = -2 * math.log(level)
     fitted = table.fit(table.guess(np.ones(len(table.votes))), ())
     while len(fitted.links) < len(votes.raters) // 2:
         null = fitted
@@ -221,18 +224,12 @@ def copying_links(votes: Votes, gold: Ints, *, level: float = 0.01) -> tuple[Lin
         if not tests or tests[0].ratio <= needed:
             break
         best, *others = tests
-        rivals = [test for test in others if test.ratio > max(needed, best.ratio - margin) and best.differs(test)]
+        near = [test for test in others if test.ratio > max(needed, best.ratio - margin)]
+        rivals = [test for test in near if not test.link.pair & best.link.pair]
         if any(_test(table, best.fit, rival.link).ratio <= needed for rival in rivals):
             break
         fitted = best.fit
     return fitted.links
-
-
-def _critical_value(probability: float) -> float:
-    """λ with P(χ²₁ > λ)/2 = `probability`."""
-    from scipy.special import ndtri  # lazy: the web application starts without scipy
-
-    return float(ndtri(probability)) ** 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,10 +239,6 @@ class _Test:
     link: Link
     ratio: float
     fit: PulledFit
-
-    def differs(self, other: "_Test") -> bool:
-        """Whether the two links have no rater in common."""
-        return not self.link.pair & other.link.pair
 
 
 def _test(table: PulledItems, null: PulledFit, link: Link) -> _Test:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tutelage.stats.agreement import agreement_of_counts
 from tutelage.stats.calibration import calibration
@@ -177,8 +177,8 @@ class Trust:
 
     `agreement` is the probability that a vote goes to the side with the higher score, equal scores count half; `raters`
     that two raters' votes on a pair go to the same side, on pairs with two raters. `length` is the excess frequency
-    with which the reward prefers the longer response, compared to people. `weight` converts the score difference to
-    log-odds that people prefer the first response (maximum likelihood).
+    with which the reward prefers the longer response, compared to people, on pairs of unequal length. `weight` converts
+    the score difference to log-odds that people prefer the first response (maximum likelihood).
     """
 
     pairs: int
@@ -210,7 +210,7 @@ def measure_trust(pairs: Sequence[JudgedPair]) -> Trust:
         votes=int((first + second).sum()),
         agreement=_mean(ahead * share + (1 - ahead) * (1 - share), prompt),
         raters=Interval(between_raters.value, between_raters.low, between_raters.high),
-        length=_length(ahead, share, longer, prompt),
+        length=_difference(((ahead - share) * np.sign(longer))[longer != 0], prompt[longer != 0]),
         weight=log_odds_weight(difference, first, second),
     )
 
@@ -239,13 +239,6 @@ def _difference(values: Floats, cluster: ArrayLike) -> Interval:
 
 def _mean(values: Floats, cluster: ArrayLike) -> Interval:
     return ratio_interval(values, np.ones(len(values)), cluster)
-
-
-def _length(ahead: Floats, share: Floats, longer: Floats, prompt: NDArray[np.str_]) -> Interval:
-    """Mean over pairs of unequal length of [the reward prefers the longer] − [the share of votes for the longer]."""
-    unequal = longer != 0
-    sign = np.sign(longer[unequal])
-    return _difference((ahead[unequal] - share[unequal]) * sign, prompt[unequal])
 
 
 def log_odds_weight(difference: Floats, first: Floats, second: Floats) -> float:
