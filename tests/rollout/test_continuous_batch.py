@@ -16,7 +16,7 @@ from tutelage.data.records import Message, Prompt, user
 from tutelage.engines.cpu import cpu_engine
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.rollout import local
+from tutelage.rollout import continuous_batch, local
 from tutelage.rollout.continuous_batch import ContinuousBatch
 from tutelage.rollout.drafts import Drafts
 from tutelage.rollout.environment import Environment
@@ -164,6 +164,7 @@ def test_drafts_change_no_bit(tiny_model, monkeypatch, batches, dtype):
             return [errors.randrange(3, 90) if errors.random() < self.wrong else token for token in found]
 
     monkeypatch.setattr(local, "Drafts", Prepared)
+    monkeypatch.setattr(continuous_batch, "WORTH", 0)
     sampling = replace(SAMPLING, max_new_tokens=12)
     rollout, plain = played(policy, sleeping(3, 0.0), sampling=sampling)
     contexts = rollout.branches.contexts

@@ -38,6 +38,9 @@ class Lines(ABC, Generic[Prompt, Line]):
     """Lines by number. `computed` counts the tokens read, `rejected` those of them that were cut, and `tokens` those
     held, shared ones once."""
 
+    packs = False
+    """Whether a pass reads pieces of several lengths without padding."""
+
     def __init__(self) -> None:
         self.computed = self.rejected = self.tokens = 0
         self._prompts: dict[tuple[int, ...], SharedPrompt[Prompt]] = {}
@@ -64,7 +67,7 @@ class Lines(ABC, Generic[Prompt, Line]):
             shared.lines += 1
             rows[line] = shared.logits[None]
             self._held[line], self._lengths[line] = (prompt, self._begin(shared.state)), 0
-        for part in _passes({line: piece for line, piece in pieces.items() if line not in begun}):
+        for part in _passes({line: piece for line, piece in pieces.items() if line not in begun}, packs=self.packs):
             after = [counts.get(line, 1) for line in part]
             logits = self._continue([self._held[line][1] for line in part], list(part.values()), after)
             for line, piece in part.items():
@@ -123,20 +126,22 @@ class Lines(ABC, Generic[Prompt, Line]):
         """Free a prompt, as `_release`."""
 
 
-def _passes(pieces: Mapping[int, Sequence[int]]) -> Iterator[dict[int, Sequence[int]]]:
+def _passes(pieces: Mapping[int, Sequence[int]], *, packs: bool) -> Iterator[dict[int, Sequence[int]]]:
     """Pieces of a single token in one part; longer ones in parts of about `READ_AT_ONCE` tokens, padded to the longest
-    of a part."""
-    part = {line: piece for line, piece in pieces.items() if len(piece) == 1}
-    if part:
-        yield part
-    part, longest = {}, 0
-    for line, piece in sorted(pieces.items(), key=lambda item: len(item[1])):
-        if len(piece) == 1:
-            continue
-        longest = max(longest, len(piece))
-        if part and longest * (len(part) + 1) > READ_AT_ONCE:
+    of a part, or with `packs` not padded and beside single ones."""
+    single = {line: piece for line, piece in pieces.items() if len(piece) == 1}
+    if packs and len(single) < len(pieces):
+        single = {}
+    if single:
+        yield single
+    rest = [(line, piece) for line, piece in pieces.items() if line not in single]
+    part: dict[int, Sequence[int]] = {}
+    tokens = 0
+    for line, piece in rest if packs else sorted(rest, key=lambda item: len(item[1])):
+        tokens = tokens + len(piece) if packs else len(piece) * (len(part) + 1)
+        if part and tokens > READ_AT_ONCE:
             yield part
-            part, longest = {}, len(piece)
+            part, tokens = {}, len(piece)
         part[line] = piece
     if part:
         yield part

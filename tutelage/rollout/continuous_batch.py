@@ -25,6 +25,8 @@ from tutelage.rollout.drafts import LONGEST, ORDER, SHORTEST, Drafts
 from tutelage.rollout.environment import Trace, TurnRequest
 from tutelage.rollout.generator import SampledCompletion
 
+WORTH = 2
+"""Drafted tokens per turn that a pass needs: it costs twice as much as one over a single token of each turn."""
 LOGITS = 1 << 24
 """Logits of a pass with drafts: 64 MB in float32."""
 Episode = tuple[str, int]
@@ -126,8 +128,10 @@ class ContinuousBatch:
             return
         self.widest = max(self.widest, len(self._turns))
         before = {turn.episode: len(self._kept[turn.episode].tokens) for turn in self._turns}
-        for turn in self._turns:
-            turn.draft = self._draft(turn)
+        drafts = [self._draft(turn) for turn in self._turns]
+        is_worth_it = sum(map(len, drafts)) >= WORTH * len(drafts)
+        for turn, draft in zip(self._turns, drafts, strict=True):
+            turn.draft = draft if is_worth_it else ()
         pieces = {turn.line: (*turn.pieces[0], *turn.draft) for turn in self._turns}
         counts = {turn.line: 1 + len(turn.draft) for turn in self._turns}
         logits = self.lines.extend(pieces, counts).split(list(counts.values()))
@@ -144,7 +148,7 @@ class ContinuousBatch:
         """What may follow the last piece of a turn."""
         if self.drafts is None or len(turn.pieces) > 1 or turn.line not in self.lines:
             return ()
-        share = LOGITS // len(self.policy.tokenizer) // len(self._turns)
+        share = LOGITS // self.policy.vocabulary // len(self._turns)
         most = min(turn.reach, turn.request.room - len(turn.tokens) - 1, share)
         return self.drafts.draft([*self._kept[turn.episode].tokens[-ORDER:], *turn.pieces[0]], most)
 

@@ -26,6 +26,8 @@ ENDLESS = 1 << 40
 class NativeLines(Lines[PromptCache, NativeDecoder]):
     """Lines of the CPU engine."""
 
+    packs = True
+
     def __init__(self, decoders: CpuDecoders) -> None:
         super().__init__()
         self.decoders = decoders
