@@ -25,10 +25,10 @@ def test_the_rollout_before_is_known_and_no_other() -> None:
         assert list(found.draft(context[:4], 8)) == expected
 
 
-def test_drafts_end_when_too_many_tokens_were_in_vain() -> None:
+def test_there_are_no_drafts_while_too_many_tokens_were_in_vain() -> None:
     found = Drafts(ENDS)
-    found.learn([1, 2, 3, 4, 5], 0)
-    found.accepted, found.rejected = 100, 100 + drafts.IN_VAIN
+    found.learn([1, 2, 3, 4, 5, 6, 7, 8], 0)
+    found.accepted, found.rejected = 100, 101 + int(drafts.IN_VAIN * 8)
     assert not found.draft([1, 2, 3, 4], 1)
-    found.accepted += 1
+    found.learn([7] * 8, 0)
     assert list(found.draft([1, 2, 3, 4], 1)) == [5]

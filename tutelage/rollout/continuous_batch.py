@@ -36,12 +36,14 @@ Episode = tuple[str, int]
 @dataclass
 class KeptContext:
     """What was read of the last context of an episode, which began with a prompt of `prompt` tokens; `line` is None if
-    its keys and values had to go. `before` is the number of tokens that were read when they did."""
+    its keys and values had to go. `before` is the number of tokens that were read when they did. Its next draft has up
+    to `reach` tokens."""
 
     line: int | None
     prompt: int
     tokens: list[int] = field(default_factory=list)
     before: int = 0
+    reach: int = SHORTEST
 
     def precedes(self, request: TurnRequest) -> bool:
         """Whether a request goes on with this context."""
@@ -52,8 +54,8 @@ class KeptContext:
 
 @dataclass
 class ActiveTurn:
-    """A turn that is sampled: pieces to read before the next token, the tokens so far, and a draft of up to `reach`
-    tokens after the next one."""
+    """A turn that is sampled: pieces to read before the next token, the tokens so far, and a draft of those after the
+    next one."""
 
     request: TurnRequest
     line: int
@@ -62,7 +64,6 @@ class ActiveTurn:
     tokens: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     draft: Sequence[int] = ()
-    reach: int = SHORTEST
 
     @property
     def episode(self) -> Episode:
@@ -148,9 +149,9 @@ class ContinuousBatch:
         """What may follow the last piece of a turn."""
         if self.drafts is None or len(turn.pieces) > 1 or turn.line not in self.lines:
             return ()
-        share = LOGITS // self.policy.vocabulary // len(self._turns)
-        most = min(turn.reach, turn.request.room - len(turn.tokens) - 1, share)
-        return self.drafts.draft([*self._kept[turn.episode].tokens[-ORDER:], *turn.pieces[0]], most)
+        kept, share = self._kept[turn.episode], LOGITS // self.policy.vocabulary // len(self._turns)
+        most = min(kept.reach, turn.request.room - len(turn.tokens) - 1, share)
+        return self.drafts.draft([*kept.tokens[-ORDER:], *turn.pieces[0]], most)
 
     def _note(self, kept: KeptContext, before: int) -> None:
         """Count the tokens of a context beyond `before`, and learn drafts from them."""
@@ -186,13 +187,13 @@ class ContinuousBatch:
             if accepted == len(turn.draft) or turn.draft[accepted] != token:
                 turn.pieces.append((token,))
                 break
-        rejected = len(turn.draft) - accepted
-        self._kept[turn.episode].tokens += turn.draft[:accepted]
+        kept, rejected = self._kept[turn.episode], len(turn.draft) - accepted
+        kept.tokens += turn.draft[:accepted]
         self.lines.cut(turn.line, rejected)
         if self.drafts is not None and turn.draft:
             self.drafts.accepted += accepted
             self.drafts.rejected += rejected
-            turn.reach = max(1, accepted) if rejected else min(2 * turn.reach, LONGEST)
+            kept.reach = max(SHORTEST, accepted) if rejected else min(2 * kept.reach, LONGEST)
 
     def _stops(self, turn: ActiveTurn) -> bool:
         response, row = torch.tensor([turn.tokens], device=self.policy.device), torch.zeros(1, dtype=torch.long)
