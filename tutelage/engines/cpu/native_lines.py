@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tutelage.engines.cpu.decoders import CpuDecoders, NativeDecoder, joint_logits
 from tutelage.engines.cpu.forward_pass import attention_by
-from tutelage.engines.cpu.native.compiled_step import piece_attention
+from tutelage.engines.cpu.native.compiled_step import line_structs, piece_attention
 from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.engines.interface import PromptBatch
 from tutelage.engines.lines import Lines
@@ -71,8 +71,9 @@ class PieceAttention:
             ]
         )
         self.ends = torch.tensor(lengths).cumsum(0)
-        self.steps = [line.native for line in lines if line.native is not None]
-        self.index = {layer.self_attn: index for index, layer in enumerate(self.steps[0].layers)}
+        steps = [line.native for line in lines if line.native is not None]
+        self.structs = line_structs(steps)
+        self.index = {layer.self_attn: index for index, layer in enumerate(steps[0].layers)}
 
     def __call__(
         self, layer: nn.Module, query: Float[Tensor, "1 H N w"], key: Float[Tensor, "1 K N w"],
@@ -81,7 +82,7 @@ class PieceAttention:
         """See `forward_pass.Attention`."""
         dtype = self.caches[0].dtype
         tensors = (x.to(dtype).squeeze(0).transpose(0, 1) for x in (query, key, value))
-        return piece_attention(self.steps, self.index[layer], self.ends, *tensors)[None], None
+        return piece_attention(self.structs, self.index[layer], self.ends, *tensors)[None], None
 
     def advance(self) -> None:
         """Count the tokens as written, after all layers have read them."""

@@ -225,7 +225,7 @@ def joint_states(
     first, count = steps[0], len(steps)
     x = first.embed(tokens).float().contiguous()
     cos, sin = (angle.contiguous() for angle in first.angles(x, positions[:, None]))
-    models, lines = _structs(steps)
+    models, lines = line_structs(steps)
     floats = size_of("step_workspace", models, lines, count, thread_pool().threads)
     if first.workspace.numel() < floats:
         first.workspace = torch.empty(floats)
@@ -235,28 +235,29 @@ def joint_states(
 
 
 def piece_attention(
-    steps: Sequence[NativeStep],
+    structs: tuple[Any, Any],
     layer: int,
     ends: Int[Tensor, " n"],
     query: Float[Tensor, "N H w"],
     key: Float[Tensor, "N K w"],
     value: Float[Tensor, "N K w"],
 ) -> Float[Tensor, "N H w"]:
-    """The attention of a layer for the next tokens of the lines of several steps, one line each.
+    """The attention of a layer for the next tokens of the lines of several steps, one line each, by their
+    `line_structs`.
 
     The tokens of line b end before `ends[b]`. Their keys and values are stored; the caches have room for them. The
     result has the dtype of `query`.
     """
-    models, lines = _structs(steps)
+    models, lines = structs
     operands = [x.float().contiguous() for x in (query, key, value)]
-    out, sizes = torch.empty_like(operands[0]), (models, lines, len(steps))
+    out, sizes = torch.empty_like(operands[0]), (models, lines, len(models))
     workspaces = torch.empty(thread_pool().threads * size_of("piece_workspace", *sizes, ends))
     compute("piece_attention", *sizes, layer, ends, *operands, out, workspaces)
     return out.to(query.dtype)
 
 
-def _structs(steps: Sequence[NativeStep]) -> tuple[Any, Any]:
-    """Arrays of pointers to the models and the lines of several steps, up to date."""
+def line_structs(steps: Sequence[NativeStep]) -> tuple[Any, Any]:
+    """Arrays of pointers to the models and the lines of several steps, up to date until any of their caches changes."""
     for step in steps:
         step.update()
     models = (POINTER(StepModel) * len(steps))(*(pointer(step.model) for step in steps))
