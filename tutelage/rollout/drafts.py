@@ -15,6 +15,8 @@ SHORTEST, LONGEST = 4, 32
 """Tokens of the first draft of an episode and of those after one in vain, and most tokens of any."""
 IN_VAIN = 1 / 8
 """Tokens that may be rejected beyond as many as were accepted, for each token of all contexts."""
+Found = tuple[dict[int, Sequence[int]], dict[int, int]]
+"""The context in which some tokens were last, and the place after them."""
 
 
 class Drafts:
@@ -23,27 +25,36 @@ class Drafts:
 
     def __init__(self, ends: Set[int]) -> None:
         self.ends = ends
-        self.accepted = self.rejected = self.learnt = 0
-        self._last: dict[tuple[int, ...], tuple[Sequence[int], int]] = {}  # a context, and a place in it
-        self._before = self._last
+        self._last: Found = ({}, {})
+        self.begin()
 
     def begin(self) -> None:
         """Begin a rollout, and forget the one before the last."""
         self.accepted = self.rejected = self.learnt = 0
-        self._before, self._last = self._last, {}
+        self._before, self._last = self._last, ({}, {})
 
     def learn(self, context: Sequence[int], start: int) -> None:
         """Note the tokens of a context from a place on. It may only grow afterwards."""
         self.learnt += len(context) - start
+        contexts, places = self._last
         for place in range(max(start, ORDER), len(context)):
-            self._last[tuple(context[place - ORDER : place])] = (context, place)
+            same = _number(context[place - ORDER : place])
+            contexts[same], places[same] = context, place
 
     def draft(self, before: Sequence[int], most: int) -> Sequence[int]:
         """Up to `most` tokens after those `before`, none of which ends a turn."""
-        same = tuple(before[-ORDER:])
-        known = self._last.get(same) or self._before.get(same)
-        if known is None or self.rejected > self.accepted + IN_VAIN * self.learnt:
+        same = _number(before[-ORDER:])
+        contexts, places = self._last if same in self._last[0] else self._before
+        if same not in contexts or self.rejected > self.accepted + IN_VAIN * self.learnt:
             return ()
-        context, place = known
-        found = context[place : place + most]
+        place = places[same]
+        found = contexts[same][place : place + most]
         return found[: next((n for n, token in enumerate(found) if token in self.ends), len(found))]
+
+
+def _number(tokens: Sequence[int]) -> int:
+    """A number for some tokens; unlike a tuple it costs the garbage collector nothing."""
+    number = 1
+    for token in tokens:
+        number = number << 32 | token
+    return number
