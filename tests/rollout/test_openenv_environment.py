@@ -126,13 +126,6 @@ def test_an_action_of_several_fields_is_an_object(schema, policy):
 
 
 @pytest.mark.usefixtures("schema")
-def test_an_action_of_endless_brackets_is_a_text():
-    from tutelage.rollout.openenv_environment import action_of
-
-    schema = {"required": ["value"], "properties": {"value": {"type": "string"}}}
-    assert action_of("[" * 100_000, schema) == {"value": "[" * 100_000}
-
-
 def test_tools_of_a_server_are_offered(schema, policy):
     schema["title"] = "CallToolAction"
     Client.first = lambda arguments: {"metadata": {}}

@@ -97,6 +97,7 @@ def test_an_empty_text_has_no_arguments():
         ("3", ["value"], {"value": 3}),
         ("[3]", ["name"], {"name": "[3]"}),
         ("three", ["value"], {"value": "three"}),
+        ("[" * 100_000, ["name"], {"name": "[" * 100_000}),
     ]
 )
 def test_a_text_is_an_action(text, required, action):
