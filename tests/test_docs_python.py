@@ -31,6 +31,6 @@ def test_the_code_of_the_page_runs(tiny_model, tmp_path, monkeypatch):
     done = python("import runpy; runpy.run_path('page.py', run_name='__main__')")
     out, told = done.communicate(timeout=600)
     assert done.returncode == 0, told[-3000:]
-    assert "unknown setting 'epoch': did you mean 'epochs'" in out
+    assert "unknown setting 'epoch'; did you mean 'epochs'" in out
     assert (tmp_path / "runs" / "mine" / "config.json").is_file()
     assert "rows, read as prompt, chosen, rejected" in told, "remarks are shown once logging is set up"

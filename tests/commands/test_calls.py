@@ -67,8 +67,8 @@ def test_rows_in_memory_are_data():
 
 @for_each(
     [
-        ({"modle": "m"}, "unknown setting 'modle': did you mean 'model'"),
-        ({"model": "m", "data": "d", "out": "o", "lora": {"rnk": 4}}, r"'lora.rnk': did you mean 'rank'"),
+        ({"modle": "m"}, "unknown setting 'modle'; did you mean 'model'"),
+        ({"model": "m", "data": "d", "out": "o", "lora": {"rnk": 4}}, r"'lora.rnk'; did you mean 'rank'"),
         ({"model": "m", "data": "d", "out": "o", "epochs": "two"}, "epochs must be a number, not the text 'two'"),
         ({"model": "m", "out": "o"}, "data is required"),
         ({"data": "d", "out": "o"}, r"model.path is required"),

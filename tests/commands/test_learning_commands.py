@@ -296,7 +296,7 @@ def test_contradictions_of_rejection(changes, told, base, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--loss", "dop"], "no loss 'dop'.*dpo, cdpo, robust, ipo, hinge, slic, kto, orpo, simpo.*Did you mean dpo"),
+        (["--loss", "dop"], "no loss 'dop'; did you mean 'dpo'.*dpo, cdpo, robust, ipo, hinge, slic, kto, orpo, simpo"),
         (["--set", "betta=1"], "did you mean 'beta'"),
         (["--set", "beta=-1"], r"beta must be in \(0, ∞\]"),
         (["--unpaired"], "only kto trains"),

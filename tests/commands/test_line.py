@@ -185,7 +185,7 @@ def test_a_key_of_the_file_that_is_unknown_is_named(
     config = tmp_path / "c.toml"
     config.write_text("[lora]\nrnk = 4\n")
     assert run(f"pretend --model x --config {config}") == 2
-    assert f"error: {config}: unknown setting 'lora.rnk': did you mean 'rank'?" in capsys.readouterr().err
+    assert f"error: {config}: unknown setting 'lora.rnk'; did you mean 'rank'?" in capsys.readouterr().err
 
 
 def test_ctrl_c_is_130_and_a_defect_keeps_its_traceback(pretend: Any) -> None:
@@ -366,12 +366,13 @@ def undocumented(cls: Any) -> list[str]:
     bare = [] if ast.get_docstring(tree) else [cls.__name__]
     if not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         bare.append(f"{cls.__name__} is not frozen")
+    settings = {field.name for field in dataclasses.fields(cls)}  # without what a class itself has
     pieces = {name: hint for name, hint in get_type_hints(cls).items() if dataclasses.is_dataclass(hint)}
     for statement, following in zip(tree.body, [*tree.body[1:], None], strict=True):
         documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
         if isinstance(statement, ast.AnnAssign) and not documented:
             name = ast.unparse(statement.target)
-            bare += [] if name in pieces else [f"{cls.__name__}.{name}"]
+            bare += [f"{cls.__name__}.{name}"] if name in settings - set(pieces) else []
     bases = [base for base in cls.__bases__ if dataclasses.is_dataclass(base)]
     return bare + [line for part in (*bases, *pieces.values()) for line in undocumented(part)]
 

@@ -102,7 +102,7 @@ def test_the_page_of_a_folder_has_its_name():
 
 
 def test_another_page_is_refused_with_similar_names():
-    with pytest.raises(TutelageError, match=r"'prolifik'; did you mean prolific"):
+    with pytest.raises(TutelageError, match=r"'prolifik'; did you mean 'prolific'"):
         page_named("prolifik")
-    with pytest.raises(TutelageError, match=r"did you mean howto/from_trl\?"):
+    with pytest.raises(TutelageError, match=r"did you mean 'howto/from_trl'\?"):
         page_named("trl")

@@ -49,8 +49,8 @@ def test_every_rule_is_called_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("maths", "There is no rule 'maths'.*Did you mean math"),
-        ("", "the rules are exact, "),
+        ("maths", "There is no rule 'maths'.*did you mean 'math'"),
+        ("", "The rules are exact, "),
         ("length", "rule:length: limit is required"),
         ("length(limit=many)", "limit must be a whole number, not the text 'many'"),
         ("length(limit=5, unit=pages)", "unit must be"),

@@ -352,7 +352,7 @@ def test_settings_of_a_loss_are_read_from_text():
 @pytest.mark.parametrize(
     ("name", "given", "told"),
     [
-        ("dop", (), "no loss 'dop'.*Did you mean dpo"),
+        ("dop", (), "no loss 'dop'.*did you mean 'dpo'"),
         ("dpo", ("betta=0.1",), "betta.*did you mean 'beta'"),
         ("dpo", ("beta=high",), "beta must be a number"),
         ("dpo", ("beta=-1",), r"beta must be in \(0, ∞\]"),

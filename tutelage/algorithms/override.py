@@ -7,11 +7,10 @@ import math
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tutelage.algorithms.recipe import Recipe
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 from tutelage.base.modules import value_named
 from tutelage.core import advantages, baselines, groups, kl, shaping, surrogates, turns
 
@@ -116,10 +115,8 @@ def _check_name(draft: _Draft, name: str, done: list[str]) -> None:
     if name in draft.values:
         return
     place = ".".join([*done, name])
-    names = ", ".join(draft.values) or "nothing to set"
-    near = get_close_matches(name, draft.values, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise TutelageError(f"there is no {place}: {draft.cls.__name__} has {names}.{hint}")
+    names, guess = ", ".join(draft.values) or "nothing to set", did_you_mean(name, draft.values)
+    raise TutelageError(f"there is no {place}{guess} {draft.cls.__name__} has {names}.")
 
 
 def _read(text: str, hint: Any, path: str) -> Any:

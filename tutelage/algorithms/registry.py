@@ -4,10 +4,9 @@ Names are available without torch, for completion."""
 
 import importlib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 from tutelage.base.modules import LazyTable, value_named
 
 if TYPE_CHECKING:
@@ -60,9 +59,8 @@ def recipe_named(name: str) -> "Recipe":
         return recipe
     if name in RECIPES:
         return RECIPES[name]
-    near = get_close_matches(name.lower().replace("-", "_"), RECIPES, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(RECIPES)}."
-    raise TutelageError(f"there is no recipe named {name!r}. {hint} Give a custom recipe as module:NAME.")
+    known, guess = ", ".join(RECIPES), did_you_mean(name.lower().replace("-", "_"), RECIPES, most=3)
+    raise TutelageError(f"there is no recipe named {name!r}{guess} Known are {known}, and your own as module:NAME.")
 
 
 def about(name: str) -> str:

@@ -1,4 +1,7 @@
-"""Exception for errors that users are meant to read."""
+"""Exception for errors that users are meant to read, and how one about an unknown name ends."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 
 class TutelageError(Exception):
@@ -10,3 +13,10 @@ class TutelageError(Exception):
 
     page = ""
     """Page of `docs` that explains errors of this class; if empty, the page of the module that raises them."""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, meant: Sequence[str] = (), most: int = 1) -> str:
+    """Return the end of a sentence that refuses an unknown name: a question with those `meant`, else with at most
+    `most` known ones that are spelled alike; a full stop if there are none."""
+    near = meant or get_close_matches(name, list(known), n=most)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else "."

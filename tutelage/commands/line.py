@@ -4,7 +4,6 @@ Heavy modules are not imported here, so that help is printed at once.
 """
 
 import dataclasses
-import difflib
 import errno
 import gc
 import importlib
@@ -20,7 +19,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tutelage.base import extras
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 from tutelage.base.garbage import without_collection
 from tutelage.base.nouns import counted
 from tutelage.base.version import __version__
@@ -304,9 +303,7 @@ def _overview_of_subcommands(command: str, subcommands: Mapping[str, type[Any]])
 
 
 def _unknown(what: str, word: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(word, names, n=1)
-    guess = f"; did you mean {near[0]!r}?" if near else "."
-    return f"{what} {word!r}{guess} The commands are {', '.join(names)}."
+    return f"{what} {word!r}{did_you_mean(word, names)} The commands are {', '.join(names)}."
 
 
 def _reader_is_gone() -> bool:

@@ -2,11 +2,10 @@
 it, or of the command."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
 
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 from tutelage.commands.table import ALIASES, COMMANDS, find
 
 INDEX = "README"
@@ -104,9 +103,8 @@ def page_named(name: str) -> Path:
     if len(ends) == 1:
         return paths[ends[0]]
     near = ends or [each for each in paths if word in each.replace("/", "_").split("_")]
-    near = near or get_close_matches(word, [*paths, *(each.rpartition("/")[2] for each in paths)], n=3)
-    near = list(dict.fromkeys(near))
-    guess = f"; did you mean {' or '.join(near)}?" if near else "."
+    known = dict.fromkeys([*paths, *(each.rpartition("/")[2] for each in paths)])
+    guess = did_you_mean(word, known, meant=near, most=3)
     raise TutelageError(f"There is no page {name!r}{guess} `tutelage docs` lists all of them.")
 
 

@@ -7,13 +7,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tutelage.base import config
 from tutelage.base.concurrency import Calls
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 from tutelage.base.modules import LazyTable, function_named
 from tutelage.base.nouns import counted
 from tutelage.data.chat_endpoint import CHARACTERS, PaidEndpoint
@@ -65,9 +64,8 @@ def rule_named(text: str) -> Reward:
     match = _CALL.fullmatch(text.strip())
     name = match[1] if match else text
     if match is None or name not in RULES:
-        near = get_close_matches(name.partition("(")[0], RULES, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise TutelageError(f"There is no rule {text!r}: the rules are {', '.join(RULES)}.{hint}")
+        guess = did_you_mean(name.partition("(")[0], RULES)
+        raise TutelageError(f"There is no rule {text!r}{guess} The rules are {', '.join(RULES)}.")
     rule: Reward = _settings(RULES[name], f"rule:{text}", match[2])
     return rule
 

@@ -86,8 +86,8 @@ def test_the_identity_of_settings_outlives_new_names(settings: Renamed, fingerpr
 
 @for_each(
     [
-        ({"text": "x", "cuont": 1}, "unknown setting 'cuont': did you mean 'count'? The top level knows text, count"),
-        ({"text": "x", "inner": {"rat": 1}}, "'inner.rat': did you mean 'rate'? [inner] knows rate, kind, pair"),
+        ({"text": "x", "cuont": 1}, "unknown setting 'cuont'; did you mean 'count'? The top level knows text, count"),
+        ({"text": "x", "inner": {"rat": 1}}, "'inner.rat'; did you mean 'rate'? [inner] knows rate, kind, pair"),
         ({"text": "x", "inner": {"zzz": 1}}, "unknown setting 'inner.zzz'. [inner] knows rate"),
         ({"text": "x", "count": "3"}, "count must be a whole number, not the text '3'."),
         ({"text": "x", "count": 3.0}, "count must be a whole number, not the number 3.0."),

@@ -138,7 +138,7 @@ def test_tasks_and_prompts_go_together_and_chats_are_written_by_the_template(mod
 
 def test_an_unknown_task_and_data_that_cannot_be_read_are_refused(model, folder, tmp_path):
     for tasks, more, sentence in (
-        (["tiny_choice"], {}, "no task 'tiny_choice'; did you mean tiny_choices"),
+        (["tiny_choice"], {}, "no task 'tiny_choice'; did you mean 'tiny_choices"),
         (["tiny_choices"], {"task_shots": -1}, "--task-shots is -1"),
     ):
         with pytest.raises(TutelageError, match=sentence):

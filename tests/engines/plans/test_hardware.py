@@ -21,7 +21,7 @@ def test_every_gpu_has_its_source_and_rates_in_the_right_units():
 
 def test_an_unknown_gpu_is_refused_with_the_nearest_name():
     assert gpu_named("H100") is GPUS["h100"]
-    with pytest.raises(TutelageError, match=r"no GPU called 'a100'.*Did you mean a100-80 or a100-40\?.*b200, h200"):
+    with pytest.raises(TutelageError, match=r"no GPU 'a100'; did you mean 'a100-80' or 'a100-40'\?.*b200, h200"):
         gpu_named("a100")
     with pytest.raises(TutelageError, match="--gpus 0"):
         Cluster(DEVICE, 0)

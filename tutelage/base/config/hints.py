@@ -3,7 +3,6 @@ expected."""
 
 import ast
 import dataclasses
-import difflib
 import inspect
 import textwrap
 import types
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 
 
 def settable(cls: type) -> "list[dataclasses.Field[Any]]":
@@ -144,10 +143,9 @@ class Reader(NamedTuple):
 
 def _unknown(name: str, names: list[str], section: str) -> str:
     place = f"{section}.{name}" if section else name
-    near = difflib.get_close_matches(name.replace("-", "_"), names, n=1)
-    hint = f": did you mean {near[0]!r}?" if near else "."
     where = f"[{section}]" if section else "The top level"
-    return f"unknown setting {place!r}{hint} {where} knows {', '.join(names)}."
+    guess = did_you_mean(name.replace("-", "_"), names)
+    return f"unknown setting {place!r}{guess} {where} knows {', '.join(names)}."
 
 
 _EXPECTED: dict[object, str] = {

@@ -5,7 +5,6 @@ continuation after a context, the log-likelihood of a whole text, and a generati
 prompts, metrics and standard errors are computed by the harness.
 """
 
-import difflib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from tutelage.base import config
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_template import apply_template, has_template
@@ -92,10 +91,10 @@ def _manager(folder: str) -> Any:
 def _check_names(names: Sequence[str], manager: Any) -> None:
     for name in names:
         if not manager.match_tasks([name]):
-            near = difflib.get_close_matches(name, manager.all_tasks, n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ", such as arc_easy, hellaswag or gsm8k."
+            guess = did_you_mean(name, manager.all_tasks, most=3)
             raise TutelageError(
-                f"lm-evaluation-harness has no task {name!r}{hint} --task-folder adds a folder of custom tasks."
+                f"lm-evaluation-harness has no task {name!r}{guess} It has arc_easy, hellaswag, gsm8k and others; "
+                "--task-folder adds a folder of custom tasks."
             )
 
 

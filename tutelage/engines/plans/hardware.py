@@ -1,9 +1,8 @@
 """Performance of devices: GPUs by name from their data sheets, and clusters of them."""
 
-import difflib
 from dataclasses import dataclass
 
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 
 GB = 1e9
 GIB = 2.0**30
@@ -78,9 +77,8 @@ def gpu_named(name: str) -> Device:
     if name.lower() in GPUS:
         return GPUS[name.lower()]
     longer = [known for known in GPUS if name and known.startswith(name.lower())]
-    near = longer or difflib.get_close_matches(name.lower(), GPUS, n=1)
-    guess = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise TutelageError(f"There is no GPU called {name!r} in the table.{guess} It has {', '.join(GPUS)}.")
+    guess = did_you_mean(name.lower(), GPUS, meant=longer)
+    raise TutelageError(f"The table has no GPU {name!r}{guess} It has {', '.join(GPUS)}.")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ and stored as a number per completion, so that no second model is held in memory
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from difflib import get_close_matches
 from functools import partial
 from operator import attrgetter
 from typing import TypeVar
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tutelage.base.config import from_mapping, to_mapping
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 from tutelage.base.modules import value_named
 from tutelage.core.batch import extended
 from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, PreferenceLoss
@@ -73,9 +72,8 @@ def _named(name: str) -> PreferenceLoss:
         return loss
     if name in PREFERENCE_LOSSES:
         return PREFERENCE_LOSSES[name]
-    near = get_close_matches(name.lower(), PREFERENCE_LOSSES, n=1)
-    hint = f"Did you mean {near[0]}?" if near else "One of your own is given as module:NAME."
-    raise TutelageError(f"There is no loss {name!r}; known are {', '.join(PREFERENCE_LOSSES)}. {hint}")
+    known, guess = ", ".join(PREFERENCE_LOSSES), did_you_mean(name.lower(), PREFERENCE_LOSSES)
+    raise TutelageError(f"There is no loss {name!r}{guess} Known are {known}, and your own as module:NAME.")
 
 
 ROUNDING = 1e-4

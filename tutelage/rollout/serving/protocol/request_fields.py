@@ -4,7 +4,6 @@ The type of a field is one of the annotated types below or another struct, which
 omission. A struct with `forbid_unknown_fields` refuses unknown fields, unless their value has no effect.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args
@@ -13,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo
 
-from tutelage.base.errors import TutelageError
+from tutelage.base.errors import TutelageError, did_you_mean
 
 Flag = Annotated[bool, Meta(description="true or false")]
 Whole = Annotated[int, Meta(description="a whole number")]
@@ -114,9 +113,7 @@ def _fields(kind: type[Struct]) -> dict[str, FieldInfo]:
 def _check_effect(name: str, value: object, prefix: str, known: list[str]) -> None:
     """Raise RequestError for an unknown field, and for an unsupported one whose value has an effect."""
     if name not in WITHOUT_EFFECT:
-        near = difflib.get_close_matches(name, known, n=1)
-        guess = f"; did you mean {near[0]!r}?" if near else "."
-        raise RequestError(f"Unknown field {prefix}{name!r}{guess}", param=prefix + name)
+        raise RequestError(f"Unknown field {prefix}{name!r}{did_you_mean(name, known)}", param=prefix + name)
     if value not in WITHOUT_EFFECT[name]:
         raise refusal(prefix + name, f"is not supported here: leave it out (it is {excerpt(value)})")
 
