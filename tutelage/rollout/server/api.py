@@ -49,6 +49,25 @@ class TokenRequest:
     model: str
     adapter: str = ""
 
+    @property
+    def settings(self) -> dict[str, object]:
+        """Settings under the names that servers share. All are explicit, because a model's generation_config.json sets
+        the others; `ignore_eos` leaves the end tokens to `stop_token_ids`, so that a completion ends as a local one
+        does."""
+        sampling = self.sampling
+        settings: dict[str, object] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "min_p": sampling.min_p,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "stop_token_ids": list(self.end_ids),
+            "ignore_eos": True,
+        }
+        return settings | ({"stop": list(sampling.stop)} if sampling.stop else {})
+
 
 @dataclass(frozen=True)
 class TokenResponse:
@@ -110,6 +129,16 @@ class Handover(Protocol):
     def drop(self, connection: Connection, label: str) -> None:
         """Unload weights that are no longer requested."""
         ...
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """Part of a handover of every weight, in which a version replaces the last."""
+
+    adapters: bool = field(default=False, init=False)
+
+    def drop(self, connection: Connection, label: str) -> None:
+        """Do nothing: the next version replaces the last."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from torch import Tensor
 from tutelage.base.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.rollout.generator import RolloutError
-from tutelage.rollout.server.api import Connection
+from tutelage.rollout.server.api import Connection, WholeModel
 from tutelage.rollout.server.vllm import has_route
 
 INSTEAD = "Use --sync disk, which needs a folder that both see."
@@ -61,11 +61,10 @@ class Control:
 
 
 @dataclass(frozen=True)
-class NcclHandover:
+class NcclHandover(WholeModel):
     """Transfer of a whole model from GPU to GPU. `meet` creates the sender for a server, once each."""
 
     meet: Callable[[Connection], Sender]
-    adapters: bool = False
     needs: str = 'VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config \'{"backend": "nccl"}\''
     after_failure: str = "Restart it: its NCCL group cannot be used again."
     senders: dict[str, Sender] = field(default_factory=dict)
@@ -94,9 +93,6 @@ class NcclHandover:
                 f"The weights could not be sent to the server {connection.url} over NCCL: {error}. {self.after_failure}"
             ) from error
         self.senders[connection.url] = sender
-
-    def drop(self, connection: Connection, label: str) -> None:
-        """Do nothing: the next version replaces the last."""
 
 
 def nccl_handover(policy: Policy) -> NcclHandover:

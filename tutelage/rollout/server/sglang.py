@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.data.transport import Unanswered
-from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenResponse
+from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenResponse, WholeModel
 
 
 @dataclass(frozen=True)
@@ -19,21 +19,8 @@ class SglangApi:
 
     def generate(self, connection: Connection, request: TokenRequest) -> list[TokenResponse]:
         """The completions, with the version of the weights at their end."""
-        sampling = request.sampling
-        params: dict[str, object] = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k or -1,
-            "min_p": sampling.min_p,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "max_new_tokens": sampling.max_new_tokens,
-            "stop_token_ids": list(request.end_ids),
-            "ignore_eos": True,
-        }
-        if sampling.stop:
-            params["stop"] = list(sampling.stop)
+        own = {"max_new_tokens": request.sampling.max_new_tokens, "top_k": request.sampling.top_k or -1}
+        params = request.settings | own
         body: dict[str, object] = {
             "input_ids": [list(request.tokens)] * request.n,
             "sampling_params": [params | {"sampling_seed": request.seed + number} for number in range(request.n)],
@@ -65,10 +52,9 @@ def _generated(answer: Any) -> Iterator[TokenResponse]:
 
 
 @dataclass(frozen=True)
-class SglangDiskHandover:
+class SglangDiskHandover(WholeModel):
     """Whole model, reloaded from a folder."""
 
-    adapters: bool = False
     needs: str = "the policy's model"
     after_failure: str = ""
 
@@ -88,6 +74,3 @@ class SglangDiskHandover:
         finally:
             if not wait:
                 once.command("/continue_generation")
-
-    def drop(self, connection: Connection, label: str) -> None:
-        """Do nothing: the next version replaces the last."""

@@ -10,33 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.data.transport import HttpRefusal, Unanswered
-from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenResponse
+from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenResponse, WholeModel
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 
 
 def sampling_params(request: TokenRequest) -> dict[str, object]:
-    """Settings under vLLM's names. All are explicit, because a model's generation_config.json sets the others.
-
-    `ignore_eos` leaves the end tokens to `stop_token_ids`, so that a completion ends as a local one does.
-    """
-    sampling = request.sampling
-    params: dict[str, object] = {
-        "n": request.n,
-        "seed": request.seed,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "max_tokens": sampling.max_new_tokens,
-        "stop_token_ids": list(request.end_ids),
-        "ignore_eos": True,
-        "logprobs": 0,
-    }
-    return params | ({"stop": list(sampling.stop)} if sampling.stop else {})
+    """Settings under vLLM's names."""
+    own = {"n": request.n, "seed": request.seed, "max_tokens": request.sampling.max_new_tokens, "logprobs": 0}
+    return request.settings | own
 
 
 @dataclass(frozen=True)
@@ -148,10 +130,9 @@ class LoraHandover:
 
 
 @dataclass(frozen=True)
-class DiskHandover:
+class DiskHandover(WholeModel):
     """Whole model, reloaded from a folder."""
 
-    adapters: bool = False
     needs: str = "VLLM_SERVER_DEV_MODE=1"
     after_failure: str = "Restart it: the weights that it had are gone."
     pause: str = "keep"
@@ -172,6 +153,3 @@ class DiskHandover:
             once.command("/update_weight_version", {"new_version": label})
         finally:
             once.command("/resume")
-
-    def drop(self, connection: Connection, label: str) -> None:
-        """Do nothing: the next version replaces the last."""
