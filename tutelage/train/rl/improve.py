@@ -96,7 +96,7 @@ def refuse_stale(rollout: Rollout, version: int, staleness: int = 0) -> None:
 def _scored_first(setup: Setup, state: RecipeState, prompts: Sequence[EncodedPrompt]) -> frozenset[str]:
     """Ids of the prompts whose completions form the first minibatch; they are scored by the weights that wrote them.
 
-    None if first scores come from another pass than those with gradients, if completions may be replaced, and in
+    Empty if first scores come from another pass than those with gradients, if completions may be replaced, and in
     updates of several epochs, which would gain little. With several ranks, the first minibatch must hold all rows,
     because its share of a rank's rows would differ.
     """
