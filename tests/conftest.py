@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import gc
+import math
 import os
 import re
 import shutil
@@ -64,6 +65,8 @@ def marks_of(path: Path) -> set[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-profile", None) == "long":
+        typechecks.Checks.most = math.inf
     gone = [place for place in MARKS if not (TESTS / place).exists()]
     if gone:
         raise pytest.UsageError(f"MARKS of tests/conftest.py names what is not in tests: {', '.join(gone)}")
@@ -138,6 +141,7 @@ def _statements_compiled_once() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _annotations_checked(request: pytest.FixtureRequest) -> Iterator[None]:
     """Only the tests of the annotated rooms check annotations: the checks double the time of whole trainings."""
+    typechecks.Checks.test += 1
     with nullcontext() if typechecks.is_subject(request.path) else typechecks.unchecked():
         yield
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from importlib.machinery import SourceFileLoader
+from inspect import iscoroutinefunction, isfunction, isgeneratorfunction
 from pathlib import Path
 from typing import Any, Self
 from unittest.mock import patch
@@ -16,6 +17,8 @@ CHECKED = ("tutelage.core", "tutelage.algorithms", "tutelage.engines", "tutelage
 """The packages whose annotations are checked; a room is added once its tensors are annotated."""
 
 
+remembered = jaxtyping.jaxtyped  # before `install` replaces it
+CHECKS = BeartypeConf(is_pep484_tower=True, violation_type=jaxtyping.TypeCheckError)
 TESTS = Path(__file__).parent
 WHOLE = (["ranks"], ["plans"])
 """Folders of tests of whole trainings, which would take twice the time."""
@@ -46,19 +49,63 @@ def own_code(loader: Any, name: str) -> Any:
 
 
 def outermost(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
-    """`jaxtyped` for all but functions inside functions: each call would compile their checks anew, about 1 ms each."""
+    """`jaxtyped` for classes, annotations in quotes and functions that run later than they are called, `called_checked`
+    for the others. Functions inside functions are left alone: each call would compile their checks anew, in a
+    millisecond."""
 
     def decorator(*, typechecker: Callable[..., Any]) -> Callable[..., Any]:
         check = jaxtyped(typechecker=typechecker)
-        return lambda thing: thing if "<locals>" in thing.__qualname__ else check(thing)
+
+        def decorate(thing: Any) -> Any:
+            if "<locals>" in thing.__qualname__:
+                return thing
+            runs_at_once = isfunction(thing) and not (isgeneratorfunction(thing) or iscoroutinefunction(thing))
+            if not runs_at_once or any(isinstance(hint, str) for hint in thing.__annotations__.values()):
+                return check(thing)
+            return called_checked(thing)
+
+        return decorate
 
     return decorator
+
+
+def called_checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its arguments and its result checked, once each: jaxtyping's own wrapper binds the arguments,
+    and checks them twice, which takes most of the time of a small model. Without an annotation of a tensor there are
+    no sizes to remember. Of the calls in a test `Checks.most` are checked, the first ones."""
+    has_shapes = any("jaxtyping" in repr(hint) for hint in function.__annotations__.values())
+    check, settings = checked(function), jaxtyping.config
+    test, calls = 0, 0
+
+    @wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        nonlocal test, calls
+        if settings.jaxtyping_disable:
+            return function(*args, **named)
+        if test != Checks.test:
+            test, calls = Checks.test, 0
+        calls += 1
+        if calls > Checks.most:
+            return function(*args, **named)
+        if not has_shapes:
+            return check(*args, **named)
+        with remembered("context"):
+            return check(*args, **named)
+
+    return call
+
+
+class Checks:
+    """How many calls of a function are checked in a test, and the number of the present one."""
+
+    most: float = 20
+    test = 0
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its annotations checked, an int being a float, and `Self` as result not looked at."""
     function.__annotations__ = {name: hint for name, hint in function.__annotations__.items() if hint is not Self}
-    return beartype(conf=BeartypeConf(is_pep484_tower=True))(function)
+    return beartype(conf=CHECKS)(function)
 
 
 @contextmanager

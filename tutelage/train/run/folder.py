@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Self
@@ -287,8 +288,9 @@ def _command() -> list[str]:
     return ["tutelage" if name == "__main__.py" else name, *sys.argv[1:]]
 
 
+@cache
 def _revision() -> str | None:
-    """Git revision of the code, if it is a checkout; "+" marks uncommitted changes."""
+    """Git revision of the code that this process has loaded, if it is a checkout; "+" marks uncommitted changes."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None
