@@ -35,7 +35,7 @@ if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usa
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)  # of the programs that tests start, and of this one
 
 # A machine that others use too may be slow at any moment. `make test-long` looks at more examples of every law.
-settings.register_profile("quick", deadline=None, max_examples=40)
+settings.register_profile("quick", deadline=None, max_examples=25)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("quick")
 
@@ -107,11 +107,13 @@ def _cache() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _servers_end_soon() -> Iterator[None]:
-    """uvicorn looks every 0.1 s whether it should end, and then waits 0.1 s more: in tests a tenth of that."""
+    """uvicorn looks every 0.1 s whether it should end, and then waits 0.1 s more; the servers of the standard library
+    look every 0.5 s. In tests they wait a tenth of that, or less."""
     hurried = SimpleNamespace(**vars(asyncio))
     hurried.sleep = lambda seconds: asyncio.sleep(seconds / 10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("uvicorn.server.asyncio", hurried)
+        patch.setattr("socketserver.BaseServer.serve_forever.__defaults__", (0.01,))
         yield
 
 

@@ -320,7 +320,7 @@ objects = st.dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(objects, objects, objects, st.lists(objects, max_size=6), st.lists(objects, max_size=4), st.sampled_from(KINDS))
 def test_values_of_any_kind_never_break_the_page(
     config: dict[str, object],
