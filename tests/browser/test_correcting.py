@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
+from tiers import long_except
 
 from tutelage.data.records import CompletionRecord, Message, Prompt, user
 from tutelage.people import Item, Study, add_items, exclude, list_questions, list_votes
@@ -214,7 +215,7 @@ def test_what_is_not_sent_is_said_and_kept(site: Site, visit: Visit) -> None:
     assert (vote.verdict, vote.correction, vote.spans) == ("skip", None, ())
 
 
-@pytest.mark.parametrize("kind", ["ranking", "likert"])
+@pytest.mark.parametrize("kind", long_except(["ranking"], ["ranking", "likert"]))
 def test_other_kinds_of_questions_have_the_same(site: Site, visit: Visit, kind: str) -> None:
     more = {"scale": 5} if kind == "likert" else {}
     study = asking(site, [("one 1", "two 2", "three 3")] * 2, kind=kind, **more)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, Route, expect
+from tiers import long_except
 
 from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_study, submit
 
@@ -178,7 +179,7 @@ def test_items_are_found_ticked_and_excluded_together(site: Site, visit: Visit) 
     expect(page.locator("#reason-problem")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", long_except([360], [360, 1280]))
 def test_labels_of_actions_stay_beside_their_fields(site: Site, visit: Visit, width: int) -> None:
     study = site.study(pairs=3)
     page = visit(width=width)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, Route, expect
+from tiers import long_except
 
 from tutelage.people.recruitment import Recruitment
 from tutelage.people.store.visits import entry_of, list_visits, recruit
@@ -19,7 +20,7 @@ def link(site: Site, study: int, name: str = "W1") -> str:
     return f"{site.url}{path}?workerId={name}&hitId=h&assignmentId=a-{name}"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", long_except([True], [False, True]), ids=["light", "dark"])
 def test_from_the_link_to_the_code_by_keyboard(site: Site, visit: Visit, dark: bool) -> None:
     study = site.study(pairs=6)
     recruit(site.store, study.id, Recruitment("mturk", answers=2))

@@ -49,7 +49,7 @@ IN_SHARDS = {
 """A recipe of each set of passes. A natural step is not taken in shards."""
 
 
-@pytest.mark.parametrize("name", long_except({*IN_SHARDS, "trpo"}, RECIPES))
+@pytest.mark.parametrize("name", long_except({*list(IN_SHARDS)[::2], "trpo"}, RECIPES))
 def test_a_recipe(tiny_model, worlds, name):
     """On three ranks: seven prompts, which they do not share evenly, then one, which leaves ranks with nothing to do. A
     recipe of each set of passes on two ranks in shards, too.
@@ -190,7 +190,7 @@ def test_episodes(tiny_model, worlds, data, step_model, tmp_path):
     assert figures_of(tmp_path / "alone")[0]["turns/mean"] > 1
 
 
-@pytest.mark.parametrize("command", long_except(["sft", "reward", "improve"], TRAINING))
+@pytest.mark.parametrize("command", long_except(["reward", "improve"], TRAINING))
 def test_a_command_that_trains_in_shards(tiny_model, worlds, data, reward_model, tmp_path, command):
     """One row more than a rank has passes, so that the last passes of a step are without rows on some ranks.
 
