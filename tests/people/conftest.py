@@ -57,7 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         is_elsewhere = here not in item.path.parents or item.path.relative_to(here).parts[0] in POSTGRESQL
-        if parameters.get("url") == "postgresql" and not is_elsewhere:
+        both = parameters.get("elsewhere") == "postgresql"  # between two servers: files and servers are there both ways
+        if parameters.get("url") == "postgresql" and (both or not is_elsewhere):
             item.add_marker(pytest.mark.long)
 
 
