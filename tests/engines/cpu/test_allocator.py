@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tutelage.engines.cpu import allocator as memory
-from tutelage.engines.cpu.allocator import Arena, keep_freed_memory, release_freed_memory
+from tutelage.engines.cpu.allocator import Arena, keep_freed_memory, release_freed_memory, workspace
 from tutelage.engines.cpu.native.build import multiplies_bf16
 
 MILLION = 1_000_000
@@ -113,6 +113,18 @@ def test_tensors_of_an_arena_do_not_overlap_and_are_aligned_to_cache_lines():
         part.fill_(number)
     assert [part.tolist() for part in parts] == [[float(n)] * size for n, size in enumerate(sizes)]
     assert all(part.data_ptr() % 64 == 0 for part in parts)
+
+
+def test_a_workspace_is_used_again_but_by_nobody_else_meanwhile():
+    with workspace(MILLION) as first:
+        first.fill_(1.0)
+        with workspace(10) as second:
+            second.fill_(2.0)
+        assert bool((first == 1).all())
+    with workspace(MILLION) as again:
+        assert again.data_ptr() == first.data_ptr()
+    with workspace(3 * MILLION) as larger:
+        assert len(larger) >= 3 * MILLION
 
 
 PRODUCTS = """

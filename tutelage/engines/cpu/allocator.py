@@ -1,12 +1,12 @@
-"""Memory retained by the process: freed pages, compiled oneDNN primitives, and one arena shared by decoding weights and
-gradients."""
+"""Memory retained by the process: freed pages, compiled oneDNN primitives, one arena shared by decoding weights and
+gradients, and the workspaces of products."""
 
 import ctypes
 import mmap
 import os
 import weakref
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 
 import torch
@@ -125,11 +125,10 @@ class Arena:
         if not hasattr(mmap, "MAP_ANONYMOUS"):
             self.rest = torch.empty(floats)
             return
-        mapped = _map_memory(4 * floats + HUGE)
+        mapped = _spare_memory(4 * floats + HUGE)
         holder = (ctypes.c_char * len(mapped)).from_buffer(mapped)  # freed with the last tensor
         weakref.finalize(holder, _keep_as_spare, mapped).atexit = False
-        whole = torch.frombuffer(holder, dtype=torch.float32)
-        self.rest = whole[-whole.data_ptr() % HUGE // 4 :]
+        self.rest = _floats_in_huge_pages(holder)
 
     def take(self, count: int) -> Float[Tensor, " count"]:
         """The next vector of `count` floats, aligned to a cache line."""
@@ -142,11 +141,47 @@ def _whole_lines(floats: int) -> int:
     return -(-floats // CACHE_LINE) * CACHE_LINE
 
 
-def _map_memory(size: int) -> mmap.mmap:
+@contextmanager
+def workspace(floats: int) -> Iterator[Float[Tensor, " _"]]:
+    """At least `floats` floats that a kernel may overwrite inside the context. Threads never share them.
+
+    They are outside the heap: between tensors that last longer, blocks of many sizes would fragment it.
+    """
+    memory = _workspaces.pop() if _workspaces else torch.empty(0)
+    if len(memory) < floats:
+        memory = _workspace(floats)
+    try:
+        yield memory
+    finally:
+        _workspaces.append(memory)
+
+
+_workspaces: list[Tensor] = []  # not in use
+
+
+def _workspace(floats: int) -> Tensor:
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return torch.empty(floats)
+    mapped = _map_memory(4 * floats + HUGE)
+    return _floats_in_huge_pages((ctypes.c_char * len(mapped)).from_buffer(mapped))
+
+
+def _floats_in_huge_pages(holder: "ctypes.Array[ctypes.c_char]") -> Tensor:
+    """The floats of mapped memory from its first huge page on."""
+    whole = torch.frombuffer(holder, dtype=torch.float32)
+    return whole[-whole.data_ptr() % HUGE // 4 :]
+
+
+def _spare_memory(size: int) -> mmap.mmap:
     """A mapping of at least `size` bytes: the spare one, if its size is suitable."""
     if _spare and size <= len(_spare[0]) <= MOST_OVERSIZE * size:
         return _spare.pop()
     _spare.clear()
+    return _map_memory(size)
+
+
+def _map_memory(size: int) -> mmap.mmap:
+    """`size` bytes from the system, in huge pages if available."""
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(AttributeError, OSError):  # systems without huge pages
         mapped.madvise(mmap.MADV_HUGEPAGE)

@@ -15,6 +15,7 @@ from jaxtyping import BFloat16, Float, Float32, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
+from tutelage.engines.cpu.allocator import workspace
 from tutelage.engines.cpu.native.bindings import LANES, compute, is_available, size_of, warn_disabled
 from tutelage.engines.cpu.native.structs import FloatProduct, Matrix
 
@@ -61,7 +62,8 @@ def multiply(
         *(b.data_ptr(), *b.stride()),
         *(None if bias is None else bias.data_ptr(), into.data_ptr(), into.stride(0), accumulate),
     )
-    compute("float_product", product, torch.empty(size_of("float_product_workspace", product)))
+    with workspace(size_of("float_product_workspace", product)) as copies:
+        compute("float_product", product, copies)
     return into
 
 
