@@ -1,8 +1,8 @@
 // C = A B in float32 for matrices of any sizes. A sum begins with the first term and ends with the last, whatever the
 // number of rows: so a row of C has the same bits whichever rows are beside it, and those of a decoding step (kernel.hpp).
 //
-// B is copied into vectors of 16 columns, and A, unless its rows are contiguous, into runs of the rows of a tile. Both are
-// copied in chunks that stay in the caches; the sums of a chunk are added to those of the chunk before it.
+// B is copied into vectors of 16 columns, and A, unless its rows are contiguous, into groups of rows. Both are copied in
+// chunks that stay in the caches; the sums of a chunk are added to those of the chunk before it.
 #include "threads.hpp"
 #include "tiles.hpp"
 
@@ -12,8 +12,10 @@ constexpr long RUN = TALL<float>;         // rows of a tile
 constexpr long TALL_RUN = HEIGHT<float, 1>, NARROW = 2 * LANES;  // the same for products of so many columns
 constexpr long CHUNK = 1 << 20;           // floats of a copy
 constexpr long DEPTH = 384;               // terms of a chunk: a block of its columns stays in the second cache
-constexpr long TOGETHER = 32;             // terms that are copied at once: those of more columns share cache lines
+constexpr long TOGETHER = 32;             // terms of B that are copied at once: those of more columns share cache lines
 constexpr long ROW_BLOCK = 16 * RUN, COLUMN_BLOCK = 192, FEWEST_COLUMNS = WIDE * LANES;
+constexpr long GROUP = ROW_BLOCK, SPAN = 64, TERMS_AHEAD = 16;  // rows and terms of A that are copied at once
+static_assert(GROUP % TALL_RUN == 0, "a tile is in one group");
 
 // A product, and the chunks in which its operands are copied.
 struct Chunks {
@@ -31,7 +33,7 @@ struct Chunks {
           run(whole.columns <= NARROW ? TALL_RUN : RUN),
           depth(std::min<long>(DEPTH, whole.depth)),
           columns(most(whole.columns, FEWEST_COLUMNS)),
-          rows(copies_a ? most(whole.rows, run) : whole.rows) {}
+          rows(copies_a ? most(whole.rows, GROUP) : whole.rows) {}
 
     long most(long count, long multiple) const {
         return std::min(round_up(count, multiple), std::max(1L, CHUNK / depth / multiple) * multiple);
@@ -73,32 +75,24 @@ void copy_columns(Worker &worker, MatrixView<float> b, long depth, long columns,
     });
 }
 
-// Copies terms of R contiguous rows. What a vector writes beyond a term, the next one overwrites.
-template <long R>
-INLINE void copy_run(const float *from, long step, long start, long stop, float *to) {
-    long k = start;
-    if constexpr (R <= 8)
-        for (; k * R + 8 <= stop * R; k++)
-            *reinterpret_cast<UnalignedEight *>(to + k * R) = *reinterpret_cast<const UnalignedEight *>(from + k * step);
-    for (; k < stop; k++) std::memcpy(to + k * R, from + k * step, R * sizeof(float));
-}
-
-// Copies A [rows][depth] into runs [rows / R][depth][R]; of the last one the first rows only.
-template <long R>
-void copy_runs(Worker &worker, MatrixView<float> a, long rows, long depth, float *into) {
-    constexpr long RUNS = 8;  // whose rows share cache lines of A
-    worker.share(pieces(rows, RUNS * R), 8 * worker.threads, [&](long first, long end) {
-        for (long group = first; group < end; group++)
-            for (long start = 0; start < depth; start += TOGETHER)
-                for (long row = group * RUNS * R; row < std::min(rows, (group + 1) * RUNS * R); row += R) {
-                    const long stop = std::min(depth, start + TOGETHER), count = std::min(R, rows - row);
-                    const float *from = a.x + row * a.row;
-                    float *to = into + row * depth;
-                    if (a.row == 1 && count == R) copy_run<R>(from, a.step, start, stop, to);
-                    else
-                        for (long k = start; k < stop; k++)
-                            for (long i = 0; i < count; i++) to[k * R + i] = from[k * a.step + i * a.row];
+// Copies A [rows][depth], whose columns are contiguous, into groups of rows [rows / GROUP][depth][GROUP], with zeros
+// after the last row.
+void copy_rows(Worker &worker, MatrixView<float> a, long rows, long depth, float *into) {
+    const long spans = pieces(depth, SPAN);
+    worker.share(pieces(rows, GROUP) * spans, 8 * worker.threads, [&](long first, long end) {
+        for (long part = first; part < end; part++) {
+            const long row = part / spans * GROUP, start = part % spans * SPAN, count = std::min(GROUP, rows - row);
+            const long whole = count / LANES * LANES, stop = std::min(depth, start + SPAN);
+            const float *from = a.x + row + start * a.step;
+            float *to = into + row * depth + start * GROUP;
+            for (long k = start; k < stop; k++, from += a.step, to += GROUP) {
+                for (long i = 0; i < whole; i += LANES) {
+                    __builtin_prefetch(from + TERMS_AHEAD * a.step + i);
+                    store(to + i, load(from + i));
                 }
+                if (whole < count) store(to + whole, load_some(from + whole, count - whole));
+            }
+        }
     });
 }
 
@@ -136,7 +130,7 @@ struct Chunk {
         return {chunks.b.x + term * chunks.b.row + column * chunks.b.step, chunks.b.row, chunks.b.step};
     }
 
-    // Adds the terms of the chunk to the sums, and the bias after the last one. `copied_a` are runs, `copied_b` vectors.
+    // Adds the terms of the chunk to the sums, and the bias after the last one. `copied_a` are groups, `copied_b` vectors.
     void add(Worker &worker, const float *copied_a, const float *copied_b) const {
         const long row_blocks = pieces(rows, ROW_BLOCK);
         const bool few = row_blocks * pieces(columns, COLUMN_BLOCK) < 8 * worker.threads;
@@ -154,7 +148,9 @@ struct Chunk {
         const long run = chunks.run;
         for (long r = 0; r < height; r += run) {
             MatrixView<float> from{a().x + (top + r) * whole.a_row, whole.a_row, 1};
-            if (chunks.copies_a) from = {copied_a + (top + r) * depth, 1, run};
+            if (chunks.copies_a) from = {copied_a + top * depth + r, 1, GROUP};
+            for (long next = r + run; next < std::min(height, r + 2 * run); next++)  // sums of the next tiles
+                for (long i = 0; i < some; i += LANES) __builtin_prefetch(c + next * whole.c_row + i, 1);
             add_terms(std::min(run, height - r), some, depth, from, copied_b + left * depth, depth * LANES,
                       c + r * whole.c_row, whole.c_row, whole.accumulate || term > 0);
         }
@@ -185,10 +181,7 @@ void tutelage_float_product(const ThreadPool *pool, const FloatProduct *product,
                 copy_columns(worker, of_columns.b(), of_columns.depth, of_columns.columns, of_b);
                 for (long row = 0; row < product->rows; row += chunks.rows) {
                     const Chunk chunk(chunks, row, column, term);
-                    if (chunks.copies_a) {
-                        const auto copy = chunks.run == RUN ? copy_runs<RUN> : copy_runs<TALL_RUN>;
-                        copy(worker, chunk.a(), chunk.rows, chunk.depth, of_a);
-                    }
+                    if (chunks.copies_a) copy_rows(worker, chunk.a(), chunk.rows, chunk.depth, of_a);
                     chunk.add(worker, of_a, of_b);
                 }
             }
