@@ -96,10 +96,12 @@ struct CachedKeys {
     static MatrixView<T> rows(const From *x, long row) {
         return {reinterpret_cast<const T *>(x), row, 1};
     }
-    VectorView<T> keys(const float *all, long place) const {
-        return {at(all, place), LANES, padded_width(model) / NUMBERS<T> * LANES};
+    VectorView<T> keys(const float *all, long place, long ahead = 0) const {
+        return {at(all, place), LANES, padded_width(model) / NUMBERS<T> * LANES, ahead};
     }
-    VectorView<T> values(const float *all, long place) const { return {at(all, place), padded_width(model)}; }
+    VectorView<T> values(const float *all, long place, long ahead = 0) const {
+        return {at(all, place), padded_width(model), LANES, ahead};
+    }
     static const T *at(const float *all, long place) { return reinterpret_cast<const T *>(all) + place / NUMBERS<T>; }
 
     // The numerators of a row of scores. In float32 the queries are scaled, in bfloat16 the scores.
@@ -153,21 +155,23 @@ struct LineAttention : CachedKeys<T> {
         float *output = workspace + LANES * width, *scores = output + LANES * width;
         for (long q = 0; q < queries; q++)
             this->put_query(heads + line(q) * step + head(q) * model.width, workspace, q);
-        multiply(queries, columns, depth, rows(rounded, depth), keys(layer.prompt_keys, of_prompt()), scores, row, false);
+        const long next_keys = WIDE * LANES * depth, next_answer = lines.answers[2] / EACH_HOLDS;
+        multiply(queries, columns, depth, rows(rounded, depth), keys(layer.prompt_keys, of_prompt(), next_keys), scores,
+                 row, false);
         for (long q = 0; q < queries; q = end(q))
-            multiply(end(q) - q, row - columns, depth, rows(rounded + q * depth, depth), keys(layer.keys, answer(q)),
-                     scores + q * row + columns, row, false);
+            multiply(end(q) - q, row - columns, depth, rows(rounded + q * depth, depth),
+                     keys(layer.keys, answer(q), next_answer), scores + q * row + columns, row, false);
         alignas(64) float inverse[LANES];
         for (long q = 0; q < queries; q++) {
             const SoftmaxSum found = this->softmax({scores + q * row, length, columns, lines.written, row - columns});
             inverse[q] = 1.0f / found.sum;
             if (records.lse.keeps(line(q))) records.lse.template of<float>(line(q))[head(q)] = found.log_sum_exp();
         }
-        multiply(queries, width, columns / EACH_HOLDS, rows(scores, row), values(layer.prompt_values, of_prompt()), output,
-                 width, false);
+        multiply(queries, width, columns / EACH_HOLDS, rows(scores, row),
+                 values(layer.prompt_values, of_prompt(), AHEAD), output, width, false);
         for (long q = 0; q < queries; q = end(q))
             multiply(end(q) - q, width, pieces(lines.written, EACH_HOLDS),
-                     rows(scores + q * row + columns / EACH_HOLDS, row), values(layer.values, answer(q)),
+                     rows(scores + q * row + columns / EACH_HOLDS, row), values(layer.values, answer(q), next_answer),
                      output + q * width, width, true);
         for (long q = 0; q < queries; q++) put_output(output + q * width, inverse[q], q, into);
     }

@@ -23,7 +23,11 @@ INLINE void put_features(const Matrix &by, float *block, long r, long first, lon
 INLINE void put_features_of_lines(const Matrix &by, float *block, long count, long first, long columns,
                                   const float (*x)[LANES]) {
     if (!by.half) {
-        for (long r = 0; r < count; r++) put_features(by, block, r, first, columns, x[r]);
+        long r = 0;
+        if (columns == LANES)
+            for (; r + 8 <= count; r += 8)
+                for (long i = 0; i < LANES; i += 8) transpose(x[r] + i, LANES, block + (first + i) * LANES + r, LANES);
+        for (; r < count; r++) put_features(by, block, r, first, columns, x[r]);
         return;
     }
     alignas(64) Half halves[LANES][LANES] = {};
@@ -99,8 +103,8 @@ struct Input {
             const long columns = std::min(LANES, features - first);
             alignas(64) float part[LANES][LANES];
             for (long r = 0; r < count; r++) {
-                const float *from = rows + r * features + first;
-                for (long i = 0; i < columns; i++) part[r][i] = norm ? from[i] * scales[r] * norm[first + i] : from[i];
+                const Floats from = load_some(rows + r * features + first, columns);
+                store(part[r], norm ? from * scales[r] * load_some(norm + first, columns) : from);
             }
             put_features_of_lines(by, into, count, first, columns, part);
         }

@@ -28,13 +28,13 @@ struct MatrixView {
 };
 
 // A matrix B[k][16 v + i] = x[k * row + v * next + i] of vectors of 16 columns. Those of a row follow each other unless
-// `next` says otherwise.
+// `next` says otherwise. While one is read, what lies `ahead` elements after it is prefetched, unless that is 0.
 template <class T>
 struct VectorView {
     const T *x;
-    long row, next = LANES;
+    long row, next = LANES, ahead = 0;
 
-    VectorView after(long vectors) const { return {x + vectors * next, row, next}; }
+    VectorView after(long vectors) const { return {x + vectors * next, row, next, ahead}; }
 };
 
 // 16 columns of a row of B, and an element of A for all of them.
@@ -42,7 +42,7 @@ INLINE Floats columns_at(const float *b) { return in_registers(load(b)); }
 INLINE Floats spread(const float *x) { return *x; }
 INLINE void add_product(Floats &sum, Floats x, Floats y) { sum += x * y; }
 
-template <int R, int V, class T>
+template <int R, int V, bool PREFETCHES, class T>
 INLINE void tile(MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_row, bool accumulate) {
     Floats sums[R][V];
     for (int r = 0; r < R; r++)
@@ -51,6 +51,8 @@ INLINE void tile(MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_
         decltype(columns_at(b.x)) columns[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) columns[v] = columns_at(b.x + v * b.next);
+        if constexpr (PREFETCHES)
+            for (int v = 0; v < V; v++) __builtin_prefetch(b.x + v * b.next + b.ahead, 0, 2);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
             const auto x = spread(a.x + r * a.row);
@@ -63,21 +65,21 @@ INLINE void tile(MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_
         for (int v = 0; v < V; v++) store(c + r * c_row + v * LANES, sums[r][v]);
 }
 
-template <int V, class T, int R = HEIGHT<T, V>>
+template <int V, bool PREFETCHES, class T, int R = HEIGHT<T, V>>
 INLINE void of_height(int rows, MatrixView<T> a, VectorView<T> b, long depth, float *c, long c_row, bool accumulate) {
-    if (rows == R) return tile<R, V>(a, b, depth, c, c_row, accumulate);
-    if constexpr (R > 1) of_height<V, T, R - 1>(rows, a, b, depth, c, c_row, accumulate);
+    if (rows == R) return tile<R, V, PREFETCHES>(a, b, depth, c, c_row, accumulate);
+    if constexpr (R > 1) of_height<V, PREFETCHES, T, R - 1>(rows, a, b, depth, c, c_row, accumulate);
 }
 
 // The operands are passed in registers: read from the stack they would wait for all sums of the strip before to reach the
 // caches.
-template <int V, class T>
+template <int V, bool PREFETCHES, class T>
 void strip(long rows, long depth, const T *a, long a_row, long a_step, const T *b, long b_row, long b_next, float *c,
-           long c_row, bool accumulate) {
+           long c_row, bool accumulate, long ahead) {
     constexpr int MOST = HEIGHT<T, V>;
     for (long r = 0; r < rows; r += MOST, a += MOST * a_row, c += MOST * c_row)
-        of_height<V>(static_cast<int>(std::min<long>(MOST, rows - r)), MatrixView<T>{a, a_row, a_step},
-                     VectorView<T>{b, b_row, b_next}, depth, c, c_row, accumulate);
+        of_height<V, PREFETCHES>(static_cast<int>(std::min<long>(MOST, rows - r)), MatrixView<T>{a, a_row, a_step},
+                                 VectorView<T>{b, b_row, b_next, ahead}, depth, c, c_row, accumulate);
 }
 
 #if HAS_TILES
@@ -163,8 +165,9 @@ INLINE void multiply(long rows, long columns, long depth, MatrixView<T> a, Vecto
         if (a.step == 1 && uses_tiles())
             return multiply_tiles(rows, columns, depth, a, b, c, c_row, accumulate);
 #endif
+    const auto run = b.ahead ? strip<V, true, T> : strip<V, false, T>;
     for (; columns >= V * LANES; columns -= V * LANES, b.x += V * b.next, c += V * LANES)
-        strip<V>(rows, depth, a.x, a.row, a.step, b.x, b.row, b.next, c, c_row, accumulate);
+        run(rows, depth, a.x, a.row, a.step, b.x, b.row, b.next, c, c_row, accumulate, b.ahead);
     if constexpr (V > 1)
         if (columns) multiply<T, V - 1>(rows, columns, depth, a, b, c, c_row, accumulate);
 }
