@@ -116,6 +116,8 @@ class HeadKernels:
     """See `linear`."""
     input_gradient: Callable[[Matrix, Matrix, Matrix], None] = input_gradient
     """See `input_gradient`."""
+    sample: Callable[[Matrix, Vector], tuple[Vector, Vector]] | None = None
+    """See `token_sampling.sample`, which is used if None."""
 
 
 PLAIN_KERNELS = HeadKernels(softmax_parts, add_product)

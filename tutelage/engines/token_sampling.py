@@ -64,6 +64,13 @@ def draw(
     if sampling.temperature != 1:
         logits = logits / sampling.temperature
     logits = truncated(logits, sampling, fixed_shape=fixed_shape)
+    return sample(logits, uniform, kernels) if kernels.sample is None else kernels.sample(logits, uniform)
+
+
+def sample(
+    logits: Float[Tensor, "B V"], uniform: Float64[Tensor, " B"], kernels: HeadKernels = PLAIN_KERNELS
+) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
+    """The token of each row at which the cumulative distribution passes `uniform`, and its log-probability."""
     probabilities, maximum, log_sum = kernels.softmax_parts(logits.clone())
     token = inverse(probabilities, uniform)
     return token, (logits.gather(-1, token[:, None]).squeeze(-1) - maximum) - log_sum

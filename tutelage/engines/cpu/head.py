@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from tutelage.engines.cpu import products
@@ -15,6 +15,7 @@ from tutelage.engines.logprobs import HeadKernels
 from tutelage.engines.logprobs import input_gradient as plain_input_gradient
 from tutelage.engines.logprobs import linear as plain_linear
 from tutelage.engines.logprobs import softmax_parts as plain_softmax_parts
+from tutelage.engines.token_sampling import sample as plain_sample
 
 
 def softmax_parts(
@@ -78,4 +79,12 @@ def _output(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return products.output(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
 
 
-KERNELS = HeadKernels(softmax_parts, add_product, linear, input_gradient)
+def sample(
+    logits: Float[Tensor, "n V"], uniform: Float64[Tensor, " n"]
+) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
+    """See `token_sampling.sample`."""
+    supported = elementwise.supports(logits, whole=False, small=True)
+    return elementwise.sample(logits, uniform) if supported else plain_sample(logits, uniform)
+
+
+KERNELS = HeadKernels(softmax_parts, add_product, linear, input_gradient, sample)

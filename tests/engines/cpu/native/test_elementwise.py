@@ -11,7 +11,7 @@ from torch.nn.functional import silu
 from tutelage.engines.cpu.fused import attention as fused_attention
 from tutelage.engines.cpu.fused import gate as fused_gate
 from tutelage.engines.cpu.fused import norm as fused_norm
-from tutelage.engines.cpu.head import softmax_parts
+from tutelage.engines.cpu.head import sample, softmax_parts
 from tutelage.engines.cpu.native import elementwise
 from tutelage.engines.cpu.weight_gradients import total_norm
 
@@ -103,6 +103,18 @@ def test_the_norm_of_all_gradients_is_exact_where_float32_sums_are_not():
     for bad in (torch.inf, torch.nan):
         large[1000, 1000] = bad
         assert not total_norm([large, small]).isfinite()
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("shape", [(900, 48), (70, 1003), (3, 40_001)])
+def test_log_probabilities_of_samples_have_the_bits_of_the_softmax(shape):
+    """And they do not depend on the other rows."""
+    logits, uniform = 5 * random(*shape), torch.rand(shape[0], generator=torch.Generator().manual_seed(1)).double()
+    token, logp = sample(logits, uniform)
+    _, maximum, log_sum = softmax_parts(logits.clone())
+    assert torch.equal(logp, logits.gather(-1, token[:, None]).squeeze(-1) - maximum - log_sum)
+    alone = [torch.cat(parts) for parts in zip(*map(sample, logits.split(1), uniform.split(1)), strict=True)]
+    assert torch.equal(torch.stack([token, logp]), torch.stack(alone))
 
 
 @pytest.mark.usefixtures("threads")

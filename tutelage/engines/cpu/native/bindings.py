@@ -69,6 +69,7 @@ KERNELS = {
     "rotate": "Tiiipppfp",
     "sum_of_squares": "Tipp",
     "softmax": "Tiippp",
+    "sample": "Tiippppp",
     "mixed_norm": "Tiipppfppp",
     "mixed_norm_gradients": "Tiipppppppp",
     "mixed_swiglu": "Tiipp",

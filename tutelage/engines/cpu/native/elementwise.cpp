@@ -22,6 +22,43 @@ Floats filled(const float *x, long count, float rest) {
 // Long sums: RUN floats are summed in float32, and the sums of runs in double precision.
 constexpr long RUN = 256 * LANES;
 
+// y = e^(x - top), in place or not, and their sum. The width is 16 at least.
+double numerators(const float *x, long width, float top, float *y) {
+    const long whole = width / LANES * LANES, rest = width - whole;
+    const Floats last = exponential(filled(x + whole, rest, -INFINITY) - top);
+    double total = sum(last);
+    for (long start = 0; start < whole; start += RUN) {
+        Floats run{};
+        for (long i = start; i < std::min(start + RUN, whole); i += LANES) {
+            const Floats e = exponential(load(x + i) - top);
+            store(y + i, e);
+            run += e;
+        }
+        total += sum(run);
+    }
+    put(y + whole, rest, last);
+    return total;
+}
+
+// The first of `count` weights at which their cumulative sum passes `uniform` times their total, and the share of that
+// weight which is not passed. See `_search` in ../../token_sampling.py.
+struct Entry {
+    long index = 0;
+    double share = 0;
+
+    Entry(const float *weights, long count, double uniform) {
+        double total = 0, before = 0, after = 0;
+        for (long i = 0; i < count; i++) total += weights[i];
+        const double target = uniform * total;
+        for (; index < count; index++, before = after)
+            if ((after = before + weights[index]) > target || after >= total) break;
+        index = std::min(index, count - 1);  // where a weight is not a number
+        share = std::clamp((target - before) / (after - before), 0.0, 1.0);
+    }
+};
+
+constexpr long TOKENS = 4 * LANES;  // whose probabilities are summed before the search
+
 }  // namespace
 
 extern "C" {
@@ -113,22 +150,36 @@ void tutelage_softmax(const ThreadPool *pool, int64_t rows, int64_t width, float
         for (long row = first; row < end; row++) {
             float *own = x + row * width;
             const float top = largest(larger(own, width, Floats(own[0])));
-            const Floats last = exponential(filled(own + whole, rest, -INFINITY) - top);
-            double total = sum(last);
-            for (long start = 0; start < whole; start += RUN) {
-                Floats run{};
-                for (long i = start; i < std::min(start + RUN, whole); i += LANES) {
-                    const Floats e = exponential(load(own + i) - top);
-                    store(own + i, e);
-                    run += e;
-                }
-                total += sum(run);
-            }
+            const double total = numerators(own, width, top, own);
             const float factor = static_cast<float>(1 / total);
             for (long i = 0; i < whole; i += LANES) store(own + i, load(own + i) * factor);
-            put(own + whole, rest, last * factor);
+            put(own + whole, rest, load_some(own + whole, rest) * factor);
             maximum[row] = top, log_sum[row] = static_cast<float>(std::log(total));
         }
+    });
+}
+
+// Samples a token of each row of logits x [rows][width] by a number in [0, 1), and its log-probability: x - maximum -
+// log_sum of `tutelage_softmax`. `workspaces` has two rows of whole vectors for each thread. The width is 16 at least.
+void tutelage_sample(const ThreadPool *pool, int64_t rows, int64_t width, const float *x, const double *uniform,
+                     float *workspaces, int64_t *token, float *logp) {
+    const long padded = round_up(width, LANES), blocks = pieces(width, TOKENS);
+    run_phases(*pool, 1, [&](Worker &worker) {
+        float *numerator = workspaces + worker.index * 2 * padded, *sums = numerator + padded;
+        worker.share(rows, rows, [&](long row, long) {
+            const float *own = x + row * width, top = largest(larger(own, width, Floats(own[0])));
+            const float log_sum = static_cast<float>(std::log(numerators(own, width, top, numerator)));
+            for (long block = 0; block < blocks; block++) {
+                Floats all{};
+                for (long i = block * TOKENS; i < std::min<long>(width, (block + 1) * TOKENS); i += LANES)
+                    all += load_some(numerator + i, std::min<long>(LANES, width - i));
+                sums[block] = sum(all);
+            }
+            const Entry block(sums, blocks, uniform[row]);
+            const long first = block.index * TOKENS;
+            token[row] = first + Entry(numerator + first, std::min<long>(TOKENS, width - first), block.share).index;
+            logp[row] = (own[token[row]] - top) - log_sum;
+        });
     });
 }
 }

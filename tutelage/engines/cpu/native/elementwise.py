@@ -9,11 +9,12 @@ The `mixed` kernels use bfloat16 operands of products and float32 residual strea
 from functools import cache
 
 import torch
-from jaxtyping import BFloat16, Float, Float32, Float64
+from jaxtyping import BFloat16, Float, Float32, Float64, Int
 from torch import Tensor
 from torch.nn.functional import silu
 
-from tutelage.engines.cpu.native.bindings import LANES, compute, is_available, size_of, warn_disabled
+from tutelage.engines.cpu.allocator import workspace
+from tutelage.engines.cpu.native.bindings import LANES, compute, is_available, size_of, thread_pool, warn_disabled
 
 Rows = Float[Tensor, "*rows d"]
 Weight = Float[Tensor, " d"]
@@ -219,6 +220,18 @@ def softmax_in_place(logits: Float[Tensor, "n V"]) -> tuple[Float[Tensor, " n"],
     return maximum, log_sum
 
 
+def sample(
+    logits: Float[Tensor, "n V"], uniform: Float64[Tensor, " n"]
+) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
+    """See `token_sampling.sample`. Log-probabilities have the bits of `softmax_in_place`."""
+    logits, uniform = logits.contiguous(), uniform.double().contiguous()
+    token, logp = torch.empty(len(logits), dtype=torch.long), torch.empty(len(logits))
+    floats = 2 * -(-logits.shape[1] // LANES) * LANES
+    with workspace(thread_pool().threads * floats) as rows:
+        compute("sample", *logits.shape, logits, uniform, rows, token, logp)
+    return token, logp
+
+
 def _parts(x: Tensor) -> int:
     """Number of parts into which the kernels divide the rows of x."""
     return size_of("parts", x.numel() // x.shape[-1], x.shape[-1])
@@ -244,7 +257,11 @@ def _agree_with_torch() -> bool:
     rotated = torch.view_as_real(pairs * rotation)
     expected = [normed, x * r * weight, of_norm[0] + more, of_norm[1], product, product, *of_product]
     expected += [torch.cat(rotated.unbind(-1), -1), exact[0].square().sum()]
-    expected += [logits.double().softmax(-1), logits.double().logsumexp(-1)]
+    shares, uniform = logits.double().softmax(-1), torch.linspace(0.1, 0.9, len(logits), dtype=torch.float64)
+    chosen = (shares.cumsum(-1) <= uniform[:, None]).sum(-1)
+    token, logp = sample(logits, uniform)
+    expected += [chosen.double(), shares.gather(-1, chosen[:, None]).squeeze(-1).log()]
+    expected += [shares, logits.double().logsumexp(-1)]
     to_norm = norm_gradients(grad, x, scale.detach().float(), weight, more)
     results = [
         rms_norm(x, weight, 0.0)[0],
@@ -255,7 +272,7 @@ def _agree_with_torch() -> bool:
     ]
     back = rotate(torch.cat((x, up), -1).unsqueeze(1), angles.cos(), angles.sin(), -1.0)
     maximum, log_sum = softmax_in_place(logits)
-    results += [back.squeeze(1), sum_of_squares(x), logits, maximum + log_sum]
+    results += [back.squeeze(1), sum_of_squares(x), token, logp, logits, maximum + log_sum]
     same = all(
         torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-4) for a, b in zip(results, expected, strict=True)
     )
