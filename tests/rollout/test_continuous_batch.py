@@ -159,6 +159,9 @@ def test_drafts_change_no_bit(tiny_model, monkeypatch, batches, dtype):
         def learn(self, context, start):
             passes[self.wrong, bool(self.known)] += 1
 
+        def pay(self, turns):
+            return True
+
         def draft(self, before, most):
             found = super().draft(before, most)
             return [errors.randrange(3, 90) if errors.random() < self.wrong else token for token in found]

@@ -32,3 +32,16 @@ def test_there_are_no_drafts_while_too_many_tokens_were_in_vain() -> None:
     assert not found.draft([1, 2, 3, 4], 1)
     found.learn([7] * 8, 0)
     assert list(found.draft([1, 2, 3, 4], 1)) == [5]
+
+
+def test_drafts_that_take_more_time_are_tried_now_and_then() -> None:
+    found = Drafts(ENDS)
+    assert found.pay(8)
+    found.time(8, 1.0, 8, drafted=False)
+    assert found.pay(8)
+    found.time(9, 3.0, 16, drafted=True)
+    assert [found.pay(8) for _ in range(2 * drafts.PAUSE)].count(True) == 2
+    assert found.pay(3)  # of as many turns nothing is known
+    for _ in range(20):
+        found.time(8, 1.0, 32, drafted=True)
+    assert found.pay(8)

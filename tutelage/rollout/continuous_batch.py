@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -91,7 +92,7 @@ class ContinuousBatch:
         self.policy, self.lines, self.sampling, self.seed = policy, lines, sampling, seed
         self.rows, self.room, self.version, self.drafts = rows, room, version, drafts
         self.ends = StopCondition(policy.tokenizer, policy.end_ids, sampling.stop, policy.device)
-        self.widest = self._new = 0
+        self.widest = self._new = self._sampled = 0
         self._prompts: set[tuple[int, ...]] = set()
         self._queue: deque[tuple[TurnRequest, str, int]] = deque()
         self._turns: list[ActiveTurn] = []
@@ -129,10 +130,28 @@ class ContinuousBatch:
             return
         self.widest = max(self.widest, len(self._turns))
         before = {turn.episode: len(self._kept[turn.episode].tokens) for turn in self._turns}
-        drafts = [self._draft(turn) for turn in self._turns]
-        is_worth_it = sum(map(len, drafts)) >= WORTH * len(drafts)
-        for turn, draft in zip(self._turns, drafts, strict=True):
-            turn.draft = draft if is_worth_it else ()
+        is_single, turns = all(len(turn.pieces[0]) == 1 for turn in self._turns), len(self._turns)
+        started, known = perf_counter(), self._sampled
+        is_drafted = self._draft_turns()
+        self._read_and_draw()
+        if self.drafts is not None and is_single and self._sampled > known:
+            self.drafts.time(turns, perf_counter() - started, self._sampled - known, drafted=is_drafted)
+        for turn in self._turns:
+            self._note(self._kept[turn.episode], before[turn.episode])
+        self._turns = [turn for turn in self._turns if turn.pieces]
+
+    def _draft_turns(self) -> bool:
+        """Make drafts of all turns if that promises to save time; whether there are any."""
+        none: list[Sequence[int]] = [()] * len(self._turns)
+        pays = self.drafts is not None and self.drafts.pay(len(self._turns))
+        drafts = list(map(self._draft, self._turns)) if pays else none
+        is_worth_it = any(drafts) and sum(map(len, drafts)) >= WORTH * len(drafts)
+        for turn, draft in zip(self._turns, drafts if is_worth_it else none, strict=True):
+            turn.draft = draft
+        return is_worth_it
+
+    def _read_and_draw(self) -> None:
+        """Read a piece of each turn and its draft, and sample the next tokens of those without another piece."""
         pieces = {turn.line: (*turn.pieces[0], *turn.draft) for turn in self._turns}
         counts = {turn.line: 1 + len(turn.draft) for turn in self._turns}
         logits = self.lines.extend(pieces, counts).split(list(counts.values()))
@@ -141,9 +160,6 @@ class ContinuousBatch:
         drawn = [place for place, turn in enumerate(self._turns) if not turn.pieces]
         if drawn:
             self._draw(torch.cat([logits[place] for place in drawn]), [self._turns[place] for place in drawn])
-        for turn in self._turns:
-            self._note(self._kept[turn.episode], before[turn.episode])
-        self._turns = [turn for turn in self._turns if turn.pieces]
 
     def _draft(self, turn: ActiveTurn) -> Sequence[int]:
         """What may follow the last piece of a turn."""
@@ -180,6 +196,7 @@ class ContinuousBatch:
         for accepted, (token, logp, end) in enumerate(rows):
             turn.tokens.append(token)
             turn.logp.append(logp)
+            self._sampled += 1
             done = end or bool(self.sampling.stop and self._stops(turn))
             if done or len(turn.tokens) == turn.request.room:
                 turn.request.reply.set_result(self._completion(turn, done))

@@ -15,6 +15,8 @@ SHORTEST, LONGEST = 4, 32
 """Tokens of the first draft of an episode and of those after one in vain, and most tokens of any."""
 IN_VAIN = 1 / 8
 """Tokens that may be rejected beyond as many as were accepted, for each token of all contexts."""
+PAUSE = 16
+"""Passes without drafts between two with them, while these take more time."""
 Found = tuple[dict[int, Sequence[int]], dict[int, int]]
 """The context in which some tokens were last, and the place after them."""
 
@@ -26,6 +28,8 @@ class Drafts:
     def __init__(self, ends: Set[int]) -> None:
         self.ends = ends
         self._last: Found = ({}, {})
+        self._pace: dict[tuple[int, bool], float] = {}  # seconds for a token, by the number of turns, without and with
+        self._waited = 0
         self.begin()
 
     def begin(self) -> None:
@@ -40,6 +44,20 @@ class Drafts:
         for place in range(max(start, ORDER), len(context)):
             same = _number(context[place - ORDER : place])
             contexts[same], places[same] = context, place
+
+    def time(self, turns: int, seconds: float, tokens: int, *, drafted: bool) -> None:
+        """Note what a pass over some turns took for so many new tokens."""
+        name, pace = (turns.bit_length(), drafted), seconds / tokens
+        self._pace[name] = pace + 0.8 * (self._pace.get(name, pace) - pace)
+
+    def pay(self, turns: int) -> bool:
+        """Whether passes over so many turns take less time for a token with drafts than without, as far as that is
+        known; otherwise they are tried now and then."""
+        plain, drafted = (self._pace.get((turns.bit_length(), kind)) for kind in (False, True))
+        if plain is None or drafted is None or drafted < plain:
+            return True
+        self._waited = (self._waited + 1) % PAUSE
+        return not self._waited
 
     def draft(self, before: Sequence[int], most: int) -> Sequence[int]:
         """Up to `most` tokens after those `before`, none of which ends a turn."""
