@@ -44,6 +44,7 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.aggregation import Labels, aggregate
+from tutelage.people.kinds.kind import timed
 from tutelage.people.simulated_raters import SimulatedRater
 from tutelage.stats.agreement import mirrored_alpha, pair_agreement
 from tutelage.stats.calibration import calibration
@@ -129,8 +130,7 @@ def _answer(utility: Utility, question: Assignment, rater: SimulatedRater, rng: 
     left, right = question.texts
     gold_left, gold_right = utility([prompt, prompt], [left, right])
     vote = rater.judge(gold_left, gold_right, len(left.split()), len(right.split()), rng, answered)
-    milliseconds = round(vote.seconds * 1000)
-    return Answer(vote.verdict, strength=vote.strength, active_ms=milliseconds, wall_ms=milliseconds)
+    return timed(Answer(vote.verdict, strength=vote.strength), vote.seconds)
 
 
 def describe_votes(votes: Sequence[Vote], labels: Labels) -> dict[str, Any]:

@@ -23,11 +23,9 @@ from tutelage.people.kinds.kind import (
     RaterAnswer,
     ResponseValues,
     Screen,
-    check_choice,
-    check_parts,
-    check_sides,
-    check_strength,
+    check_answer,
     every_pair,
+    timed,
 )
 from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha, krippendorff_alpha
@@ -59,10 +57,7 @@ class Checklist:
     traits: KindTraits = TRAITS
 
     def check(self, answer: Answer, screen: Screen) -> None:
-        check_choice(answer, CHOICES)
-        check_strength(answer, 0, 0)
-        check_parts(answer, tuple(self.traits.parts) if answer.choice == "judged" else ())
-        check_sides(answer, ())
+        check_answer(answer, CHOICES, parts=self.traits.parts if answer.choice == "judged" else ())
         if answer.choice != "judged":
             return
         verdicts = verdicts_in(answer.content)
@@ -156,8 +151,7 @@ class Checklist:
                 vote = rater.judge(gold, 0.0, words, words, rng, answered)
                 values.append({"left": "met", "right": "unmet"}.get(vote.verdict, "unsure"))
                 seconds += vote.seconds / (2 * len(verdicts))
-        answer, milliseconds = judged(verdicts), round(seconds * 1000)
-        return Answer(answer.choice, 0, answer.content, active_ms=milliseconds, wall_ms=milliseconds)
+        return timed(judged(verdicts), seconds)
 
 
 def _decision(value: object) -> str:

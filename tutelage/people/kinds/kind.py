@@ -1,7 +1,7 @@
 """The protocol of kinds of questions, with its value types, the protocol of simulated raters, and shared checks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from random import Random
 from typing import NamedTuple, Protocol
@@ -186,35 +186,42 @@ def known_pair(gold: str) -> tuple[PairVerdict]:
     return (PairVerdict(0, 1, gold, 0),)
 
 
-def check_choice(answer: Answer, choices: Sequence[str]) -> None:
-    """Raises TutelageError for a choice that the kind does not have."""
+def check_answer(
+    answer: Answer,
+    choices: Sequence[str],
+    *,
+    strength: tuple[int, int] = (0, 0),
+    parts: Iterable[str] = (),
+    criteria: Sequence[str] = (),
+) -> None:
+    """Check the parts of an answer that depend on the kind only by their values: its choice, the range of its strength,
+    the names in its content, and its sides by criterion of the study.
+
+    Raises:
+        TutelageError: a part is not among these.
+    """
+    lowest, highest = strength
     if answer.choice not in choices:
         raise TutelageError(f"'{answer.choice}' is not an answer to this question; choose one of {', '.join(choices)}.")
-
-
-def check_strength(answer: Answer, lowest: int, highest: int) -> None:
-    """Raises TutelageError for a strength outside of [lowest, highest]."""
     if not lowest <= answer.strength <= highest:
         raise TutelageError(
             f"The strength {answer.strength} is invalid for '{answer.choice}'; it must be {lowest} to {highest}."
         )
-
-
-def check_parts(answer: Answer, parts: Sequence[str]) -> None:
-    """Raises TutelageError for content that the choice does not allow."""
     other = sorted(set(answer.content) - set(parts))
     if other:
         raise TutelageError(f"An answer '{answer.choice}' to this question cannot have '{other[0]}'.")
-
-
-def check_sides(answer: Answer, criteria: Sequence[str]) -> None:
-    """Raises TutelageError unless the criteria belong to the study, each answered with a side or a tie."""
     unknown = sorted(set(answer.criteria) - set(criteria))
     if unknown or any(side not in ("left", "right", "tie") for side in answer.criteria.values()):
         raise TutelageError(
             f"The criteria of this study are {', '.join(criteria) or 'none'}, each answered left, right or tie; "
             f"this answer has {dict(answer.criteria)}."
         )
+
+
+def timed(answer: Answer, seconds: float) -> Answer:
+    """The answer of a simulated rater who took these seconds."""
+    milliseconds = round(seconds * 1000)
+    return replace(answer, active_ms=milliseconds, wall_ms=milliseconds)
 
 
 def sides_by_letter(criteria: Mapping[str, str], order: Sequence[int]) -> dict[str, str]:

@@ -24,12 +24,10 @@ from tutelage.people.kinds.kind import (
     ResponseValues,
     Screen,
     by_response,
-    check_choice,
-    check_parts,
-    check_sides,
-    check_strength,
+    check_answer,
     every_pair,
     known_pair,
+    timed,
     whole_number,
     whole_numbers,
 )
@@ -76,10 +74,7 @@ class Likert:
         return criteria_of(named)
 
     def check(self, answer: Answer, screen: Screen) -> None:
-        check_choice(answer, CHOICES)
-        check_strength(answer, 0, 0)
-        check_parts(answer, tuple(self.traits.parts) if answer.choice == "rated" else ())
-        check_sides(answer, ())
+        check_answer(answer, CHOICES, parts=self.traits.parts if answer.choice == "rated" else ())
         if answer.choice != "rated":
             return
         ratings, criteria = _ratings(answer.content), criteria_of(screen.criteria)
@@ -164,8 +159,7 @@ class Likert:
                 signed = vote.strength if vote.verdict == "left" else -vote.strength
                 values.append(round(middle + step * signed))
                 seconds += vote.seconds / 2
-        answer, milliseconds = rated(ratings), round(seconds * 1000)
-        return Answer(answer.choice, 0, answer.content, active_ms=milliseconds, wall_ms=milliseconds)
+        return timed(rated(ratings), seconds)
 
 
 def _ratings(content: Mapping[str, object]) -> Mapping[str, Sequence[int]]:

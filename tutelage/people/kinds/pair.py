@@ -13,13 +13,11 @@ from tutelage.people.kinds.kind import (
     RaterAnswer,
     ResponseValues,
     Screen,
-    check_choice,
-    check_parts,
-    check_sides,
-    check_strength,
+    check_answer,
     every_pair,
     known_pair,
     sides_by_letter,
+    timed,
 )
 from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha
@@ -70,10 +68,8 @@ class Pair:
         return (*left, Point("tie", 0, "", Sentence("about equal")), *right)
 
     def check(self, answer: Answer, screen: Screen) -> None:
-        check_choice(answer, CHOICES)
-        check_strength(answer, *((1, screen.scale) if answer.choice in ("left", "right") else (0, 0)))
-        check_parts(answer, ())
-        check_sides(answer, screen.criteria)
+        strength = (1, screen.scale) if answer.choice in ("left", "right") else (0, 0)
+        check_answer(answer, CHOICES, strength=strength, criteria=screen.criteria)
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
         names = {"left": LETTERS[order[0]], "right": LETTERS[order[1]]}
@@ -112,9 +108,7 @@ class Pair:
     ) -> Answer:
         (left, right), (words_left, words_right) = responses.gold, responses.words
         vote = rater.judge(left, right, words_left, words_right, rng, answered)
-        strength = min(vote.strength, screen.scale)
-        milliseconds = round(vote.seconds * 1000)
-        return Answer(vote.verdict, strength, active_ms=milliseconds, wall_ms=milliseconds)
+        return timed(Answer(vote.verdict, min(vote.strength, screen.scale)), vote.seconds)
 
 
 PAIR = Pair()

@@ -16,10 +16,7 @@ from tutelage.people.kinds.kind import (
     ResponseValues,
     Screen,
     by_response,
-    check_choice,
-    check_parts,
-    check_sides,
-    check_strength,
+    check_answer,
     every_pair,
     known_pair,
     sides_by_letter,
@@ -60,10 +57,8 @@ class Ranking:
     traits: KindTraits = TRAITS
 
     def check(self, answer: Answer, screen: Screen) -> None:
-        check_choice(answer, CHOICES)
-        check_strength(answer, 0, 0)
-        check_parts(answer, tuple(self.traits.parts) if answer.choice == "ranked" else ())
-        check_sides(answer, screen.criteria)
+        parts = self.traits.parts if answer.choice == "ranked" else ()
+        check_answer(answer, CHOICES, parts=parts, criteria=screen.criteria)
         ranks = answer.content.get("ranking")
         if answer.choice == "ranked" and not whole_numbers(ranks, screen.places, screen.places):
             raise TutelageError(

@@ -21,10 +21,8 @@ from tutelage.people.kinds.kind import (
     RaterAnswer,
     ResponseValues,
     Screen,
-    check_choice,
-    check_parts,
-    check_sides,
-    check_strength,
+    check_answer,
+    timed,
 )
 from tutelage.people.languages import Sentence
 from tutelage.people.validation import refuse_unstorable
@@ -80,10 +78,7 @@ class Steps:
         return words if scale == EACH else {label: words[label] for label in (-1, 1)}
 
     def check(self, answer: Answer, screen: Screen) -> None:
-        check_choice(answer, CHOICES)
-        check_strength(answer, 0, 0)
-        check_sides(answer, ())
-        check_parts(answer, tuple(self.traits.parts) if answer.choice == "judged" else ())
+        check_answer(answer, CHOICES, parts=self.traits.parts if answer.choice == "judged" else ())
         if answer.choice == "judged":
             _check_labels(answer.content.get("labels"), screen)
             _check_reasons(answer.content.get("reasons", {}), screen.steps)
@@ -165,8 +160,7 @@ class Steps:
             if screen.scale == FIRST_WRONG and label == -1:
                 break
         labels += [None] * (len(responses.gold) - len(labels))
-        milliseconds = round(seconds * 1000)
-        return Answer("judged", 0, {"labels": labels}, active_ms=milliseconds, wall_ms=milliseconds)
+        return timed(judged(labels), seconds)
 
 
 def _check_labels(labels: object, screen: Screen) -> None:
@@ -186,7 +180,11 @@ def _check_labels(labels: object, screen: Screen) -> None:
 
 def _check_reasons(reasons: object, steps: int) -> None:
     numbers = {str(number) for number in range(1, steps + 1)}
-    if not (isinstance(reasons, Mapping) and reasons.keys() <= numbers and all(map(_is_reason, reasons.values()))):
+    if not (
+        isinstance(reasons, Mapping)
+        and reasons.keys() <= numbers
+        and all(isinstance(reason, str) and len(reason) <= LONGEST_REASON for reason in reasons.values())
+    ):
         raise TutelageError(
             Sentence(
                 "Reasons are texts of at most %(most)s characters, by number of the step, 1 to %(steps)s.",
@@ -196,10 +194,6 @@ def _check_reasons(reasons: object, steps: int) -> None:
         )
     for reason in reasons.values():
         refuse_unstorable(reason, Sentence("The answer"))
-
-
-def _is_reason(reason: object) -> bool:
-    return isinstance(reason, str) and len(reason) <= LONGEST_REASON
 
 
 def _labels(content: Mapping[str, object]) -> Sequence[int | None]:

@@ -9,17 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tutelage.people.answers import BAD, GOOD, Answer, Canonical
-from tutelage.people.kinds.kind import (
-    KindTraits,
-    PairJudge,
-    PairVerdict,
-    ResponseValues,
-    Screen,
-    check_choice,
-    check_parts,
-    check_sides,
-    check_strength,
-)
+from tutelage.people.kinds.kind import KindTraits, PairJudge, PairVerdict, ResponseValues, Screen, check_answer, timed
 from tutelage.people.kinds.pair import PAIR, Pair
 from tutelage.people.languages import Sentence
 
@@ -53,10 +43,7 @@ class Thumbs(Pair):
         if screen.places > 1:
             super().check(answer, screen)
             return
-        check_choice(answer, CHOICES)
-        check_strength(answer, 0, 0)
-        check_parts(answer, ())
-        check_sides(answer, ())
+        check_answer(answer, CHOICES)
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
         if screen.places > 1:
@@ -93,8 +80,7 @@ class Thumbs(Pair):
             return super().simulate(responses, screen, rater, rng, answered)
         (gold,), (words,) = responses.gold, responses.words
         vote = rater.judge(gold, 0.0, words, words, rng, answered)
-        milliseconds = round(vote.seconds * 1000)
-        return Answer(GOOD if vote.verdict == "left" else BAD, active_ms=milliseconds, wall_ms=milliseconds)
+        return timed(Answer(GOOD if vote.verdict == "left" else BAD), vote.seconds)
 
 
 THUMBS = Thumbs()
