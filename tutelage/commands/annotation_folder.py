@@ -171,7 +171,10 @@ def write_folder(folder: ImportFolder, derived: Derived, account: Account) -> di
         "completions": map(to_row, completions),
         "comparisons": map(to_row, _comparisons(completions, folder.annotations.values())),
         "votes": (_vote(each, word) for each, word in derived.votes),
-        "ratings": (_rating(each, number) for each, number in derived.ratings),
+        "ratings": (
+            _judged(each) | {"completion": each.responses[0], "model": each.models[0], "choice": number}
+            for each, number in derived.ratings
+        ),
         "preferences": map(to_row, derived.preferences),
         "unpaired": map(to_row, derived.labels),
         "demonstrations": map(to_row, derived.demonstrations),
@@ -244,7 +247,3 @@ def _vote(each: Annotation, word: str) -> dict[str, object]:
         for name, values in (("response", each.responses), ("model", each.models))
     }
     return _judged(each) | sides | {"choice": meaning_name(*CHOICES[word])}
-
-
-def _rating(each: Annotation, number: float) -> dict[str, object]:
-    return _judged(each) | {"completion": each.responses[0], "model": each.models[0], "choice": number}

@@ -143,7 +143,8 @@ def importable_name(value: object) -> str:
     A run whose settings name objects in memory is resumed by the same call, in this process or another.
     """
     own_name = getattr(value, "name", "")
-    if value is _named_recipes().get(own_name):
+    registry = sys.modules.get("tutelage.algorithms.registry")  # without it, no value is a recipe
+    if registry is not None and value is registry.RECIPES.get(own_name):
         return str(own_name)
     module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
     if name and getattr(sys.modules.get(module), name, None) is value:
@@ -154,9 +155,3 @@ def importable_name(value: object) -> str:
     name = next(name for name in names if getattr(_objects, name, value) is value)
     setattr(_objects, name, value)
     return f"{_objects.__name__}:{name}"
-
-
-def _named_recipes() -> Mapping[str, object]:
-    """Recipes of the package, if they were imported: otherwise no value can be one of them."""
-    registry = sys.modules.get("tutelage.algorithms.registry")
-    return {} if registry is None else cast(Mapping[str, object], registry.RECIPES)

@@ -89,7 +89,9 @@ def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[R
     With several ranks, rank 0 writes it. Raises TutelageError if the ranks were started with different settings.
     """
     ranks = join()
-    _refuse_other_settings(settings, ranks)
+    theirs = ranks.shared(lambda: settings)
+    differing = [one for one in config.difference(theirs, settings) if one.key != "quiet"]
+    ranks.together(lambda: _refuse(differing, ranks))
     with ExitStack() as stack:
         own: list[Run] = []
 
@@ -127,13 +129,6 @@ def _opened(settings: RunSettings, data: Sequence[Iterable[Record | str]], ranks
     if settings.profile:
         run.add_tracker(stack.enter_context(profiled(run.path)))
     return run
-
-
-def _refuse_other_settings(settings: RunSettings, ranks: Ranks) -> None:
-    """Raise TutelageError if the settings of a rank differ from those of rank 0."""
-    theirs = ranks.shared(lambda: settings)
-    differing = [one for one in config.difference(theirs, settings) if one.key != "quiet"]
-    ranks.together(lambda: _refuse(differing, ranks))
 
 
 def _refuse(differing: Sequence[object], ranks: Ranks) -> None:

@@ -77,7 +77,7 @@ def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Stu
             name,
             kind=settings.kind,
             presentation=presentation,
-            plan=Plan(overlap=_overlap(settings)),
+            plan=Plan(overlap=(1 if settings.live else 2) if settings.overlap is None else settings.overlap),
             languages=settings.language or (ENGLISH,),
             actor=operator(),
         )
@@ -88,10 +88,6 @@ def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Stu
             "another study."
         )
     return set_languages(store, study.id, settings.language) if settings.language else study
-
-
-def _overlap(settings: Init) -> int:
-    return settings.overlap if settings.overlap is not None else 1 if settings.live else 2
 
 
 def _live_models(settings: Init) -> "LiveModels | None":

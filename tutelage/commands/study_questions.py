@@ -136,7 +136,8 @@ def _sampled_now(settings: Init, episodes: "EpisodeSettings | None") -> Question
     notes = [loaded.describe(), f"{_named(items, settings)} by {' and '.join(paths)}"]
     if silent:
         notes.append(f"omitted: {counted(silent, 'response')} without a text to show")
-    return Questions(prompts, _compared(every, items), items, tuple(notes))
+    compared = {key for item in items for key in item.responses}
+    return Questions(prompts, tuple(one for one in every if one.id in compared), items, tuple(notes))
 
 
 def _pairs(settings: Init, answers: Sequence[Sequence[CompletionRecord]]) -> Sequence[Comparison]:
@@ -185,12 +186,6 @@ def _task(settings: Init) -> str:
     from tutelage.people.kinds import find_kind
 
     return find_kind(settings.kind).traits.task
-
-
-def _compared(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> tuple[CompletionRecord, ...]:
-    """Return the completions that occur in a question."""
-    ids = {key for item in items for key in item.responses}
-    return tuple(completion for completion in completions if completion.id in ids)
 
 
 def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[CompletionRecord]:

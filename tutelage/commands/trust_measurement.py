@@ -33,7 +33,8 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
     reward agrees less with the study's raters than they do with each other, by more than its interval, or if the study
     is insufficient.
     """
-    study = voted_study(data, name, run, without=_aligned_on(reward))
+    aligned_on = {prompt for part in made_of(reward) for prompt in getattr(part, "aligned_on", ())}
+    study = voted_study(data, name, run, without=aligned_on)
     parts = MeasuredReward.of(reward, study.shared_columns)
     judged = judged_pairs(without_dropout(parts.measured), study.pairs, study)
     if len(judged) < len(study.pairs):
@@ -45,7 +46,8 @@ def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) ->
             f"{len(study.pairs):,}, and it is measured on {LEAST} or more: see why verdicts are missing."
         )
     result = measure_trust(judged)
-    for line in (*_described(result, parts), *_leanings(reward, study.pairs)):
+    judges = [part for part in made_of(reward) if isinstance(part, PairwiseJudgeReward)]  # their replies are cached
+    for line in (*_described(result, parts), *(_leaning(judge, study.pairs) for judge in judges)):
         remark(line)
     _refuse(result, str(study.record["study"]), anyway)
     return _record(result, study)
@@ -94,11 +96,6 @@ def voted_study(
         raise TutelageError(_too_few(str(study.record["study"]), len(used), least))
     pairs = sorted(used, key=lambda pair: stable_id(prompt_id(pair.messages), *_texts(pair)))[:most]
     return JudgedStudy(tuple(pairs), study.votes, study.record, study.columns)
-
-
-def _aligned_on(reward: Reward) -> frozenset[str]:
-    """Return the ids of the prompts whose votes chose a judge in the reward."""
-    return frozenset().union(*(getattr(part, "aligned_on", frozenset()) for part in made_of(reward)))
 
 
 def _texts(pair: Preference) -> tuple[str, str]:
@@ -169,12 +166,6 @@ def _described(trust: Trust, parts: MeasuredReward) -> list[str]:
         unknown = ", ".join(reward_name(part) for _, part in parts.others.parts)
         lines.append(f"{unknown}: not measured, because it reads columns that a study does not keep")
     return lines
-
-
-def _leanings(reward: Reward, pairs: Sequence[Preference]) -> list[str]:
-    """Return remarks on the position bias of pairwise judges. Their replies are cached, so that nothing is requested
-    again."""
-    return [_leaning(part, pairs) for part in made_of(reward) if isinstance(part, PairwiseJudgeReward)]
 
 
 def _leaning(judge: PairwiseJudgeReward, pairs: Sequence[Preference]) -> str:

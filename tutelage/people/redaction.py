@@ -13,7 +13,7 @@ from functools import cache, partial
 from typing import TypeAlias
 
 from tutelage.base.extras import MissingExtra
-from tutelage.data.records import Message, Step
+from tutelage.data.records import Message
 from tutelage.data.transcripts import transcript_text
 from tutelage.people.answers import Correction, Span, map_displayed, map_texts, texts_in
 from tutelage.people.images import turn_with_parts, with_parts
@@ -171,14 +171,17 @@ def _question(question: Question, find: _Find) -> Question:
         return question
     messages = tuple(_message(each, find) for each in question.messages)
     completions = tuple(
-        replace(each, text=_clean(each.text, find), steps=tuple(_step(step, find) for step in each.steps))
+        replace(
+            each,
+            text=_clean(each.text, find),
+            steps=tuple(
+                _clean(step, find) if isinstance(step, str) else tuple(_message(message, find) for message in step)
+                for step in each.steps
+            ),
+        )
         for each in question.completions
     )
     return replace(question, prompt=replace(question.prompt, messages=messages), completions=completions)
-
-
-def _step(step: Step, find: _Find) -> Step:
-    return _clean(step, find) if isinstance(step, str) else tuple(_message(message, find) for message in step)
 
 
 def _message(message: Message, find: _Find) -> Message:

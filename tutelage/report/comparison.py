@@ -31,6 +31,8 @@ VARIANTS = 12
 """Maximum number of variants, which is that of lines that a chart can tell apart."""
 AFTER = "_after"
 """End of the names of scores in `answers.jsonl`."""
+OWN = {*INCIDENTAL, "names"}
+"""Settings of a run that do not affect its result."""
 ROWS = "rows"
 """Name of the fingerprint of the data among the settings."""
 
@@ -121,7 +123,9 @@ class _Run:
     @cached_property
     def settings(self) -> Mapping[str, object]:
         """Settings that affect the result, and the fingerprint of the rows that were read."""
-        settings = {name: value for name, value in settings_of(self.content).items() if not _incidental(name)}
+        settings = {
+            name: value for name, value in settings_of(self.content).items() if not {name, name.split(".")[0]} & OWN
+        }
         rows = self.content.config.get("data") if "settings" in self.content.config else None
         return settings | ({} if rows is None else {ROWS: rows})
 
@@ -271,10 +275,6 @@ def _names(members: Sequence[Sequence[_Run]]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, 1)]
 
 
-def _incidental(name: str) -> bool:
-    return bool({name, name.split(".")[0]} & set(INCIDENTAL)) or name == "names"
-
-
 def _settings(members: Sequence[Sequence[_Run]]) -> tuple[DifferentSetting, ...]:
     names = dict.fromkeys(name for group in members for name in group[0].settings if name != "seed")
     rows = [DifferentSetting(name, tuple(group[0].settings.get(name) for group in members)) for name in names]
@@ -328,14 +328,11 @@ def _tests(named: Mapping[str, Sequence[_Run]], panels: Sequence[Panel]) -> Iter
             continue
         seeds = {run.settings.get("seed"): run.figures for run in base}
         pairs = [(run.figures, seeds[seed]) for run in group if (seed := run.settings.get("seed")) in seeds]
+        panelled = {curve.metric for panel in panels for curve in panel.curves}
         for metric in _figure_names([*base, *group], panels):
             differences = [own[metric] - theirs[metric] for own, theirs in pairs if metric in own and metric in theirs]
-            if len(differences) > 1 and _is_panelled(metric, panels):
+            if len(differences) > 1 and (metric in panelled or metric.startswith(HELD_OUT)):
                 yield PairedTest(metric, name, first, "seeds", mean_interval(differences))
-
-
-def _is_panelled(metric: str, panels: Sequence[Panel]) -> bool:
-    return metric.startswith(HELD_OUT) or any(curve.metric == metric for panel in panels for curve in panel.curves)
 
 
 def _curves(named: Mapping[str, Sequence[_Run]], panels: Sequence[Panel]) -> Iterable[OverlaidCurves]:

@@ -55,7 +55,11 @@ def render_comparison(comparison: Comparison) -> str:
     """The HTML page of a comparison."""
     panelled = {curves.metric for curves in comparison.curves if curves.main}
     axes = {curve.metric: panel.y for panel in panels_of(comparison.kind) for curve in panel.curves}
-    leading = [each for each in comparison.figures if _leads(each, panelled)] or list(comparison.figures)
+    leading = [
+        each
+        for each in comparison.figures
+        if each.over == "prompts" or each.name in panelled or each.name.startswith(HELD_OUT)
+    ] or list(comparison.figures)
     return (
         environment()
         .get_template("compare.html")
@@ -80,10 +84,6 @@ def render_comparison(comparison: Comparison) -> str:
     )
 
 
-def _leads(figure: FinalFigure, panelled: set[str]) -> bool:
-    return figure.over == "prompts" or figure.name in panelled or figure.name.startswith(HELD_OUT)
-
-
 def _row(figure: FinalFigure) -> tuple[str, str, list[str]]:
     """Name of a figure, its unit, and its values."""
     metric = metric_of(figure.name)
@@ -93,17 +93,14 @@ def _row(figure: FinalFigure) -> tuple[str, str, list[str]]:
 
 def _strip(test: PairedTest, tests: Sequence[PairedTest]) -> Svg | str:
     """Drawing of a difference with its interval, on the scale of all tests of the figure."""
-    ends = [abs(end) for each in tests if each.figure == test.figure for end in _ends(each.difference)]
-    widest = max(ends, default=0.0)
+    means = [each.difference for each in tests if each.figure == test.figure]
+    ends = (end for mean in means for end in (mean.low, mean.value, mean.high) if end is not None)
+    widest = max(map(abs, ends), default=0.0)
     value = test.difference.value
     if value is None or not widest:
         return ""
     bar = ValueBar(test.variant, value, written(value), test.difference.low, test.difference.high)
     return interval_strip(bar, -widest, widest, rule=0.0)
-
-
-def _ends(mean: Mean) -> list[float]:
-    return [end for end in (mean.low, mean.value, mean.high) if end is not None]
 
 
 def _chart(overlaid: OverlaidCurves, axes: Mapping[str, Axis]) -> RunFigure:

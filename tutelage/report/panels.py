@@ -230,14 +230,14 @@ def further(run: RunContent, panels: Sequence[Panel]) -> tuple[Panel, ...]:
     """A plain panel for every metric of a run that is in none of the panels."""
     panelled = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
     names = dict.fromkeys(name for row in run.metrics for name in row if name not in NOT_CURVES)
+    known = {name: metric_of(name) for name in names if name not in panelled}
     return tuple(
-        Panel(name, "", (Curve(name, name, colour=5),), healthy=_meaning(name), alarming="")
-        for name in names
-        if name not in panelled
+        Panel(
+            name,
+            "",
+            (Curve(name, name, colour=5),),
+            healthy=f"{metric.meaning} {metric.healthy}".strip() if metric else "",
+            alarming="",
+        )
+        for name, metric in known.items()
     )
-
-
-def _meaning(name: str) -> str:
-    """The meaning and healthy range of a metric, if the table of metrics has it."""
-    metric = metric_of(name)
-    return f"{metric.meaning} {metric.healthy}".strip() if metric else ""

@@ -38,7 +38,7 @@ def judge(settings: Judge) -> int:
 
     store, study = open_existing(settings)
     with closing(store), display():
-        rater, detail = _rater(settings, study)
+        rater, detail = (_file if settings.judge else _endpoint if settings.endpoint else _reward)(settings, study)
         name = settings.rater or (settings.model or settings.reward or str(detail["model"]))[-LONGEST_NAME:]
         if not settings.reward:
             answered = {vote.item for vote in list_votes(store, study.id) if vote.rater == name}
@@ -84,25 +84,20 @@ def _agreed(rows: "Sequence[CriterionAgreement]") -> Iterator[str]:
         yield f"  … and {counted(len(rows) - SHOWN - 1, 'criterion')} with fewer verdicts"
 
 
-def _rater(settings: Judge, study: "Study") -> "tuple[Compare | JudgeCriterion, Mapping[str, object]]":
-    if settings.judge is not None:
-        return _file(settings, settings.judge, study)
-    return _endpoint(settings, study) if settings.endpoint else _reward(settings, study)
-
-
 def _scale(settings: Judge) -> dict[str, object]:
     """Return how scores become answers, for the record of the rater."""
     return {"tie": settings.tie, "step": settings.step}
 
 
-def _file(settings: Judge, path: Path, study: "Study") -> "tuple[Compare | JudgeCriterion, Mapping[str, object]]":
+def _file(settings: Judge, study: "Study") -> "tuple[Compare | JudgeCriterion, Mapping[str, object]]":
     """Return the judge of a file, which asks as it says."""
     from tutelage.data.llm_judge import EndpointPairJudge, EndpointRubricJudge, placeholders
     from tutelage.people.model_judges import ScoreJudge
     from tutelage.rewards.judge import OWN_PARTS, JudgeReward, PairwiseJudgeReward, judge_named
     from tutelage.rewards.rubric import RubricReward
 
-    judge = judge_named(str(path))
+    path = str(settings.judge)
+    judge = judge_named(path)
     criteria = study.kind.traits.rubrics
     if criteria != isinstance(judge, RubricReward):
         needed = 'by = "rubric"' if criteria else 'another `by` than "rubric"'

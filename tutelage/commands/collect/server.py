@@ -186,7 +186,8 @@ def serve(settings: Serve) -> int:
             app: object = create_server(served, **options)
         else:
             app = create_app(opened[0][0], models=models, tools=tools, **options)
-        base = settings.public_url.rstrip("/") or _local(settings.host, listening.getsockname()[1])
+        host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
+        base = settings.public_url.rstrip("/") or f"http://{host}:{listening.getsockname()[1]}"
         for store, study in opened:
             url = base + (mount_of(study.name) if several else "")
             _announce(store, study, url, settings)
@@ -231,10 +232,6 @@ def _studies_at(settings: Serve, name: str) -> list[CollectSettings]:
         return [one]
     inside = sorted(folder.glob(f"*/{FILE}"))
     return [CollectSettings(study=str(file.parent)) for file in inside] or [one]
-
-
-def _local(host: str, port: int) -> str:
-    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
 
 
 def _announce(store: "Store", study: "Study", url: str, settings: Serve) -> None:

@@ -42,10 +42,9 @@ from tutelage.data.records import Demonstration, Prompt, prompt_id, text_only
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import load_backbone
-from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Completion
-from tutelage.rollout.generator import EncodedPrompt, Generator, encode_prompts
+from tutelage.rollout.generator import EncodedPrompt, encode_prompts
 from tutelage.rollout.server.teacher_server import connect_teacher
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl import improve as rl
@@ -215,9 +214,10 @@ def _loop(
         reference=_measures_kl(recipe),
         teacher=served_teacher(settings, policy, run.ranks) if settings.is_served else None,
     )
+    generator = training_generator(settings, policy, settings.sampling, run)
     steps = rl.improve(
         policy,
-        _generator(settings, run, policy, budget, offline),
+        OfflineMixture(generator, offline, settings.on_policy, policy, budget) if offline else generator,
         Order(prompts, settings.batch_size, settings.seed),
         no_score,
         recipe,
@@ -257,11 +257,6 @@ def _without_score(recipe: Recipe, step: Step) -> Step:
     absent = ("score/", "groups/") if _measures_kl(recipe) else ("score/", "groups/", "kl/reference")
     metrics = {name: value for name, value in step.metrics.items() if not name.startswith(absent)}
     return replace(step, metrics=metrics)
-
-
-def _generator(settings: DistillSettings, run: Run, policy: Policy, budget: Budget, offline: Given) -> Generator:
-    generator = training_generator(settings, policy, settings.sampling, run)
-    return OfflineMixture(generator, offline, settings.on_policy, policy, budget) if offline else generator
 
 
 def _encoded(

@@ -63,7 +63,7 @@ def check_machine(folder: Path | None = None) -> tuple[Check, ...]:
         _versions,
         *models,
         lambda: _disk(folder or Path()),
-        _databases,
+        lambda: iter([Check("database", f"SQLite {sqlite_version()}")]),
         _ports,
         _extras,
     )
@@ -170,10 +170,6 @@ def _disk(folder: Path) -> Iterator[Check]:
         return
     text, advice = (f"{disk:,.1f} GiB free in {folder.resolve()}", "Checkpoints take 16 bytes per trained weight.")
     yield Check.warning("disk", text, advice, when=disk < LITTLE_DISK)
-
-
-def _databases() -> Iterator[Check]:
-    yield Check("database", f"SQLite {sqlite_version()}")
 
 
 def _ports() -> Iterator[Check]:

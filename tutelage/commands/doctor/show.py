@@ -18,7 +18,8 @@ def main(settings: DoctorSettings) -> int:
     """Run the checks, and print their results."""
     checks, findings = _checks(settings), _findings(settings.target)
     if settings.json:
-        print(json.dumps(_as_json(checks, findings), indent=2))
+        results = {"findings": findings, "checks": checks or None}
+        print(json.dumps({k: list(map(asdict, each)) for k, each in results.items() if each is not None}, indent=2))
     else:
         _print_findings(settings.target, findings)
         _print_checks(checks)
@@ -53,11 +54,6 @@ def _findings(target: str) -> "tuple[RunFinding, ...] | None":
     if not target or (study_address(target) is not None and not holds_run(folder)):
         return None
     return findings_in(folder)
-
-
-def _as_json(checks: "Sequence[Check]", findings: "Sequence[RunFinding] | None") -> dict[str, object]:
-    output = {} if findings is None else {"findings": [asdict(finding) for finding in findings]}
-    return output | ({"checks": [asdict(check) for check in checks]} if checks else {})
 
 
 def _print_findings(target: str, findings: "Sequence[RunFinding] | None") -> None:

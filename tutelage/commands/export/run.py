@@ -175,18 +175,13 @@ def _write(
     lines = (json.dumps(row, ensure_ascii=False) for row in rows)
     write_atomically(folder / PROMPTS, "".join(f"{line}\n" for line in lines))
     if reward_model is None:
-        write_atomically(folder / REWARD, _reward_file(recipe, settings, trainer))
+        shaping, model = score_shaping(recipe), repr(settings.model.path)
+        arguments = f"{list(settings.reward)!r}, {model}, scale={shaping.scale!r}, clip={shaping.clip!r}"
+        write_atomically(folder / REWARD, trainer.reward.format(arguments=arguments, model=model))
     write_atomically(folder / LAUNCH, _launch(trainer, translation.settings))
     (folder / LAUNCH).chmod(0o755)
     write_atomically(folder / DIFFERENCES, "".join(f"{line}\n" for line in translation.differences))
     return ExportResult(folder, folder / LAUNCH, translation.differences)
-
-
-def _reward_file(recipe: Recipe, settings: ExportSettings, trainer: Trainer) -> str:
-    shaping = score_shaping(recipe)
-    model = repr(settings.model.path)
-    arguments = f"{list(settings.reward)!r}, {model}, scale={shaping.scale!r}, clip={shaping.clip!r}"
-    return trainer.reward.format(arguments=arguments, model=model)
 
 
 def _launch(trainer: Trainer, settings: Settings) -> str:

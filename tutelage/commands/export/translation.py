@@ -89,18 +89,13 @@ def score_shaping(recipe: Recipe) -> ScoreShaping:
     return recipe.shaping
 
 
-def _shaping_differences(recipe: Recipe) -> list[str]:
-    """Return the differences from the part of a recipe's shaping that depends on the end of a completion. Its scale and
-    its clip belong to the exported reward."""
-    shaping = score_shaping(recipe)
-    if shaping.missing_end is None and not shaping.missing_end_penalty:
-        return []
-    return ["Completions that are cut at the limit keep the reward's score: shaping.missing_end is not exported."]
-
-
 def run_differences(recipe: Recipe, settings: ExportSettings, trainer: str) -> list[str]:
     """Return the differences of every trainer for settings of the run without a counterpart."""
-    differences = _shaping_differences(recipe)
+    differences, shaping = list[str](), score_shaping(recipe)
+    if shaping.missing_end is not None or shaping.missing_end_penalty:  # scale and clip belong to the exported reward
+        differences.append(
+            "Completions that are cut at the limit keep the reward's score: shaping.missing_end is not exported."
+        )
     alpha = settings.lora.alpha
     if settings.lora.rank and alpha != int(alpha):
         differences.append(f"{trainer} takes whole numbers for lora.alpha: {alpha:g} became {round(alpha)}.")

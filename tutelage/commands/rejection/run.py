@@ -22,7 +22,7 @@ from tutelage.rewards.scores import reward_metrics
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
 from tutelage.train.run.folder import Run
 from tutelage.train.run.loop import Training
-from tutelage.train.supervised.completion_rounds import InRounds, OwnCompletion, keep_best, statistics
+from tutelage.train.supervised.completion_rounds import InRounds, keep_best, statistics
 from tutelage.train.supervised.fit import WeightedRows, imitate
 from tutelage.train.supervised.job import Job, job_loop
 
@@ -85,7 +85,8 @@ def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, 
             return {}
         groups = source.answers.of(step // steps)
         best = keep_best(groups, settings.keep, settings.overall)
-        _write_samples(run, step, best)
+        shown = [(one.prompt.messages[-1].content, one.text, one.score) for one in best[:4]]
+        run.samples(step + 1, [{"prompt": p, "completion": text, "score": score} for p, text, score in shown])
         round, figures = step // steps + 1, statistics(groups, best)
         if figures["groups/dead"] > MOST:
             remark(_told_nothing_apart(round, figures["groups/dead"]))
@@ -110,9 +111,3 @@ def _told_nothing_apart(round: int, share: float) -> str:
         "better than the others. Check the reward on a few completions. A finer reward, more completions (--samples) "
         "or a higher --sampling.temperature may distinguish them."
     )
-
-
-def _write_samples(run: Run, step: int, best: Sequence[OwnCompletion]) -> None:
-    """Write a few of the completions that a round trains on, for inspection."""
-    rows = [{"prompt": one.prompt.messages[-1].content, "completion": one.text, "score": one.score} for one in best[:4]]
-    run.samples(step + 1, rows)

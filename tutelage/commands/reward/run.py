@@ -26,7 +26,7 @@ from tutelage.commands.runs import (
 from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.commands.study_data import StudySnapshot, read_study, record_study, vote_figures
 from tutelage.core.rows import EncodedRow
-from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
+from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson
 from tutelage.data.formats import load_demonstrations, load_preferences
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference
@@ -127,7 +127,9 @@ def _pair_training(
     def conclude() -> RewardResult:
         restore_best(loop)
         figures: dict[str, object] = {"pairs": len(train), "held_out_pairs": len(held_out)}
-        figures |= {"dropped": len(cuts.dropped), **_ties(loss)}
+        figures["dropped"] = len(cuts.dropped)
+        if isinstance(loss, LearnedDavidson):  # ν = 2 P(tie) / (1 − P(tie)) between answers of equal score
+            figures["davidson/nu"] = float(loss.log_ties.detach().exp())
         with model.gathered():
             figures |= _centre(model, train, settings, max_length, budget)
             figures |= _quality(model, train, held_out, settings, max_length, budget, data.study)
@@ -178,11 +180,6 @@ def inert_columns(settings: RewardSettings, data: RewardData) -> tuple[str, ...]
     if settings.loss == "davidson" and not any(pair.p_chosen == 0.5 for pair in data.train):
         return ("No pair is a tie, so the loss davidson equals the loss soft.",)
     return ()
-
-
-def _ties(loss: ScoringLoss) -> dict[str, float]:
-    """Return ν if it was learned: 2 P(tie)/(1 − P(tie)) between answers of equal score."""
-    return {"davidson/nu": float(loss.log_ties.detach().exp())} if isinstance(loss, LearnedDavidson) else {}
 
 
 def _centre(

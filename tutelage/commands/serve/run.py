@@ -70,6 +70,11 @@ def _service(settings: ServeSettings, path: str) -> Service:
 
 def _usage(settings: ServeSettings) -> "StudyUsage":
     from tutelage.commands.serve.study_usage import StudyUsage, open_use
+    from tutelage.commands.split_evidence import weights_name
+
+    trial = None
+    if settings.against:
+        trial = Trial(weights_name(settings.against), weights_name(settings.model.path), settings.split)
 
     store, study = open_use(settings.feedback, settings.study)
     return StudyUsage(
@@ -78,12 +83,6 @@ def _usage(settings: ServeSettings) -> "StudyUsage":
         share=settings.share,
         days=settings.days,
         per_minute=settings.per_minute,
-        trial=_trial(settings) if settings.against else None,
+        trial=trial,
         model=settings.name or settings.model.path,
     )
-
-
-def _trial(settings: ServeSettings) -> Trial:
-    from tutelage.commands.split_evidence import weights_name
-
-    return Trial(weights_name(settings.against), weights_name(settings.model.path), settings.split)

@@ -169,15 +169,10 @@ def _encoded(settings: SftSettings, policy: Policy, parts: Parts) -> SftData:
     train, cuts = encode_demonstrations(records, policy.tokenizer, max_length)
     remark(cuts.describe(max_length))
     held_out = encode_demonstrations(held_records, policy.tokenizer, max_length)[0] if held_records else []
-    fitting = (record for record in held_records if _leaves_room(record, policy, settings))
+    room = (policy.context or 1 << 30) - settings.sampling.max_new_tokens
+    fitting = (one for one in held_records if len(encode(one.messages, None, policy.tokenizer)[0]) <= room)
     answerable = list(islice(fitting, max(settings.samples, settings.rouge)))
     return SftData(train, held_out, answerable, len(cuts.dropped))
-
-
-def _leaves_room(record: Demonstration, policy: Policy, settings: SftSettings) -> bool:
-    """Whether the model's context fits the prompt and a completion of full length."""
-    prompt, _ = encode(record.messages, None, policy.tokenizer)
-    return policy.context is None or len(prompt) + settings.sampling.max_new_tokens <= policy.context
 
 
 def _answers(policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks) -> list[str]:

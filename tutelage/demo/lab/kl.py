@@ -27,7 +27,7 @@ from tutelage.demo.lab.experiment import (
     followed,
 )
 from tutelage.demo.lab.measurements import averages, measure
-from tutelage.demo.lab.policy_training import Goal, LabPlan, train_policy
+from tutelage.demo.lab.policy_training import LabPlan, training_cell
 from tutelage.demo.lab.start import gold_reward
 from tutelage.report.diagnoses import fall, smooth
 from tutelage.report.figures import Axis, Rule, Series
@@ -54,22 +54,15 @@ def cells(setting: ExperimentSetting[KlSize]) -> list[Cell]:
     free = replace(plan, set=(*plan.set, "penalty=none"))
     parts = [
         Cell(SFT, "SFT", (plan,), partial(_as_it_is, setting)),
-        _cell(setting, FREE, "β = 0", free),
+        training_cell(setting, FREE, "β = 0", free),
         *(
-            _cell(setting, f"beta-{coef:g}", f"β = {coef:g}", replace(plan, set=(*plan.set, f"penalty.coef={coef:g}")))
+            training_cell(
+                setting, f"beta-{coef:g}", f"β = {coef:g}", replace(plan, set=(*plan.set, f"penalty.coef={coef:g}"))
+            )
             for coef in setting.size.coefs
         ),
     ]
-    return [*parts, _cell(setting, ALONE, "no reference", replace(free, reference=False))]
-
-
-def _cell(setting: ExperimentSetting[KlSize], name: str, title: str, plan: LabPlan) -> Cell:
-    def run(folder: Path) -> Mapping[str, Any]:
-        policy = setting.start.policy()
-        goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
-        return train_policy(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
-
-    return Cell(name, title, (plan,), run)
+    return [*parts, training_cell(setting, ALONE, "no reference", replace(free, reference=False))]
 
 
 def _as_it_is(setting: ExperimentSetting[KlSize], folder: Path) -> Mapping[str, Any]:

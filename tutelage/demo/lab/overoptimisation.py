@@ -188,7 +188,8 @@ def _pairs(setting: ExperimentSetting[OveroptimisationSize], plan: PairPlan, fol
     train = _answers(setting, policy, "train", plan.answers, plan.seed)
     held_out = _answers(setting, policy, "held_out", 4, plan.seed + 1)
     questions, values = _gold(train)
-    tau = calibrated_tau(_differences(train, values, plan.seed), AGREEMENT)
+    pairs = pair_completions(train.answers, pairs_per_prompt=4, rng_seed=plan.seed)
+    tau = calibrated_tau([values[pair.a_id] - values[pair.b_id] for pair in pairs], AGREEMENT)
     votes = _votes(train, values, tau, plan.pairs, plan.seed)
     tests = _votes(held_out, _gold(held_out)[1], tau, plan.test_pairs, plan.seed + 1)
     write_jsonl(folder / "preferences.jsonl", map(to_row, votes))
@@ -230,11 +231,6 @@ def _gold(data: PromptAnswers) -> tuple[list[str], dict[str, float]]:
     questions = [data.prompts[answer.prompt_id].messages[-1].content for answer in data.answers]
     values = gold(questions, [answer.text for answer in data.answers])
     return questions, {answer.id: value for answer, value in zip(data.answers, values, strict=True)}
-
-
-def _differences(data: PromptAnswers, values: Mapping[str, float], seed: int) -> list[float]:
-    pairs = pair_completions(data.answers, pairs_per_prompt=4, rng_seed=seed)
-    return [values[pair.a_id] - values[pair.b_id] for pair in pairs]
 
 
 def _votes(data: PromptAnswers, values: Mapping[str, float], tau: float, count: int, seed: int) -> list[Preference]:

@@ -40,8 +40,13 @@ def cells(setting: ExperimentSetting[RecipesSize]) -> list[Cell]:
     """One run per recipe and seed, seed by seed."""
     size = setting.size
     return [
-        _cell(setting, name, replace(size.plan, recipe=name, set=_changes(name), seed=setting.seed + number))
-        for number in range(size.seeds)
+        training_cell(
+            setting,
+            f"{name}-{seed}",
+            f"{name}, seed {seed}",
+            replace(size.plan, recipe=name, set=_changes(name), seed=seed),
+        )
+        for seed in range(setting.seed, setting.seed + size.seeds)
         for name in size.names
     ]
 
@@ -49,10 +54,6 @@ def cells(setting: ExperimentSetting[RecipesSize]) -> list[Cell]:
 def _changes(name: str) -> tuple[str, ...]:
     critic = recipe_named(name).critic
     return (f"critic.warmup={WARMUP}",) if critic is not None and critic.warmup > WARMUP else ()
-
-
-def _cell(setting: ExperimentSetting[RecipesSize], name: str, plan: LabPlan) -> Cell:
-    return training_cell(setting, f"{name}-{plan.seed}", f"{name}, seed {plan.seed}", plan)
 
 
 def family(name: str) -> str:

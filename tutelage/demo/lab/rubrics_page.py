@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from statistics import fmean
 from typing import Literal, TypeAlias, get_args
 
@@ -207,8 +206,17 @@ def figures(runs: Sequence[RubricRun]) -> tuple[LabFigure, ...]:
     ways = [_series([run.gold for run in of_way(runs, way)], TITLES[way], COLOURS[way]) for way in WAYS]
     far = []
     for way in WAYS:
-        distance, gold = (_averages([getattr(run, name) for run in of_way(runs, way)]) for name in ("kl", "gold"))
-        far.append(Series(tuple(sqrt(max(d, 0.0)) for d in distance), gold, TITLES[way], colour=COLOURS[way]))
+        distance, gold = (
+            np.mean([smooth(getattr(run, name)) for run in of_way(runs, way)], axis=0) for name in ("kl", "gold")
+        )
+        far.append(
+            Series(
+                tuple(np.sqrt(np.maximum(distance, 0.0)).tolist()),
+                tuple(gold.tolist()),
+                TITLES[way],
+                colour=COLOURS[way],
+            )
+        )
     band = "Means over the seeds; bands: lowest and highest."
     return (
         LabFigure.over_axes("judge", "One judge: score and gold", both, (STEP, SCORE), band),
@@ -218,10 +226,6 @@ def figures(runs: Sequence[RubricRun]) -> tuple[LabFigure, ...]:
             "Means over the seeds.", rules=(Rule(0.0),), names="points",
         ),
     )  # fmt: skip
-
-
-def _averages(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(np.mean([smooth(curve) for curve in curves], axis=0).tolist())
 
 
 def _series(curves: Sequence[Sequence[float]], label: str, colour: int) -> Series:

@@ -23,7 +23,7 @@ def form_page(call: Call, template: str, error: TutelageError | None = None, /, 
         Unavailable: if that is the error, which no other value of a field would fix.
     """
     if error is None:
-        return call.page(template, **values, given=_before)
+        return call.page(template, **values, given=lambda name, default="": default)
     if isinstance(error, Unavailable):
         raise error
     problem = FormError(sentence(error), error.field if isinstance(error, FieldError) else "")
@@ -31,11 +31,6 @@ def form_page(call: Call, template: str, error: TutelageError | None = None, /, 
     if call.fields:
         page.status_code = 400
     return page
-
-
-def _before(name: str, default: str = "") -> str:
-    """The stored value of a field."""
-    return default
 
 
 def amendment_route(

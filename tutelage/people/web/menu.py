@@ -1,6 +1,5 @@
 """The menu of the owner's pages."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tutelage.people.languages import Sentence
@@ -71,11 +70,7 @@ MENU = (
 
 def menu_of(owner: bool) -> tuple[Heading, ...]:
     """The groups and entries available to an owner or a reviewer."""
-    return MENU if owner else tuple(_for_reviewers())
-
-
-def _for_reviewers() -> Iterator[Heading]:
-    for heading in MENU:
-        entries = tuple(entry for entry in heading.entries if entry.reviewers)
-        if entries:
-            yield Heading(heading.name, entries)
+    if owner:
+        return MENU
+    groups = (Heading(each.name, tuple(entry for entry in each.entries if entry.reviewers)) for each in MENU)
+    return tuple(each for each in groups if each.entries)

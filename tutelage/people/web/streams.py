@@ -148,11 +148,6 @@ def _html(reply: Reply, language: str) -> str:
     return "".join(step_html(step, html, language) for step in reply.steps) or html(reply.text)
 
 
-def _calls(messages: Messages) -> list[ToolCall]:
-    """All calls of tools; the results are in their order."""
-    return [call for message in messages for call in message.calls]
-
-
 def _length(message: Message) -> int:
     """Characters of a message, those of its calls included."""
     return len(message.content) + sum(len(call.name) + len(call.arguments) for call in message.calls)
@@ -267,7 +262,8 @@ class ResponseStreams:
         response = stream.responses[place]
         while True:
             results = sum(message.role == "tool" for message in response.messages)
-            for call in _calls(response.messages)[results:]:
+            calls = [call for message in response.messages for call in message.calls]
+            for call in calls[results:]:
                 results += 1
                 result = await self._run(stream, call) if results <= MOST_CALLS else _none_left(call)
                 await self._add(stream, place, result)

@@ -66,7 +66,8 @@ def templates(language: str, root: str = "") -> jinja2.Environment:
     environment.filters["date"] = partial(catalogue.date, language=language)
     environment.globals |= {"version": __version__, "root": root, "mailto": _mailto}
     environment.globals["language"] = LANGUAGES[language]
-    environment.globals["script_words"] = _embedded(catalogue.script_words(language))
+    words = json.dumps(catalogue.script_words(language), ensure_ascii=False)
+    environment.globals["script_words"] = Markup(words.replace("<", "\\u003c"))  # safe inside a script element
     return environment
 
 
@@ -80,8 +81,3 @@ def _mailto(subject: str, *paragraphs: str) -> str:
     """A mailto address with subject and body, percent-encoded with CR LF line ends (RFC 6068)."""
     text = "".join(f"{quote(line, safe='')}%0D%0A" for line in "\n\n".join(paragraphs).split("\n"))
     return f"mailto:?subject={quote(subject, safe='')}&body={text}"
-
-
-def _embedded(words: object) -> Markup:
-    """JSON that is safe inside a script element."""
-    return Markup(json.dumps(words, ensure_ascii=False).replace("<", "\\u003c"))

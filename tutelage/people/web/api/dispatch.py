@@ -101,7 +101,9 @@ def answering(site: Site, route: ApiRoute) -> Callable[[Request], Awaitable[Resp
 
 def refused(refusal: ApiRefusal) -> Response:
     """The refusal as JSON."""
-    message = " ".join(filter(None, (_sentence(refusal.what, refusal.where), refusal.instead)))
+    message = " ".join(
+        filter(None, (f"{refusal.where}: {refusal.what}" if refusal.where else refusal.what, refusal.instead))
+    )
     problem = Problem(refusal.what, refusal.where, refusal.instead, message)
     response = _json(Refused(problem), refusal.status)
     if refusal.status == HTTPStatus.UNAUTHORIZED:
@@ -282,7 +284,3 @@ def _as_refusal(error: ApiRefusal | TutelageError, route: ApiRoute) -> ApiRefusa
     if isinstance(error, KeyReused):
         return ApiRefusal(409, str(error), "the header Idempotency-Key")
     return ApiRefusal(400, str(error), where)
-
-
-def _sentence(what: str, where: str) -> str:
-    return f"{where}: {what}" if where else what

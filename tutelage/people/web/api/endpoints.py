@@ -257,13 +257,13 @@ def openapi(routes: Sequence[ApiRoute]) -> dict[str, Any]:
 
 
 def _operation(route: ApiRoute, schemas: Mapping[Any, Mapping[str, Any]], query: Mapping[str, Any]) -> dict[str, Any]:
-    kind = JSON_LINES if route.lines else "application/json"
+    kind, answered = (JSON_LINES, "A line of JSON for each.") if route.lines else ("application/json", "The answer.")
     refusal = {"application/json": {"schema": schemas[Refused]}}
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.about,
         "security": [] if route.right is None else [{"token": []}],
-        "responses": {"200": {"description": _answered(route), "content": {kind: {"schema": schemas[route.result]}}}}
+        "responses": {"200": {"description": answered, "content": {kind: {"schema": schemas[route.result]}}}}
         | {
             status: {"description": about, "content": refusal}
             for status, about in REFUSALS.items()
@@ -292,10 +292,6 @@ def _parameter(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     plain = {key: value for key, value in schema.items() if key != "description"}
     description = {"description": schema["description"]} if "description" in schema else {}
     return {"name": name, "in": "query", "required": False, "schema": plain} | description
-
-
-def _answered(route: ApiRoute) -> str:
-    return "A line of JSON for each." if route.lines else "The answer."
 
 
 def _may_be(status: str, route: ApiRoute) -> bool:

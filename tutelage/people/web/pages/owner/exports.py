@@ -16,7 +16,7 @@ from tutelage.people.export import export_command, export_study, preference_row
 from tutelage.people.languages import Sentence
 from tutelage.people.manifest import describe
 from tutelage.people.operations import EXPORT
-from tutelage.people.redaction import Hints, find_places
+from tutelage.people.redaction import find_places
 from tutelage.people.store.events import list_exports
 from tutelage.people.store.studies import list_versions
 from tutelage.people.validation import FieldError, record_number
@@ -69,6 +69,11 @@ def form(call: Call, error: TutelageError | None = None) -> Response:
         preview = _preview(call, selection) if previewing and error is None else None
     except TutelageError as wrong:
         error = wrong
+    hints = None
+    if preview:
+        votes = list_votes(call.store, call.here.id, every_revision=True)
+        listed = [vote for vote in votes if selection.lists(vote.rater_kind)]
+        hints = find_places(call.store, call.here.id, listed, list_questions(call.store, call.here.id))
     return form_page(
         call,
         "owner/export.html",
@@ -77,7 +82,7 @@ def form(call: Call, error: TutelageError | None = None) -> Response:
         versions=range(1, len(list_versions(call.store, call.here.id)) + 1),
         preview=preview,
         fates=FATES,
-        hints=_hints(call, selection) if preview else None,
+        hints=hints,
         redact=redacts,
         most_places=PLACES,
         address=item_address,
@@ -120,12 +125,6 @@ def selection_from(call: Call) -> Selection:
     parameters = [each for each in EXPORT.parameters if each.name != "versions" and call.values(each.name)]
     values: dict[str, Any] = {each.name: read_value(call, each) for each in parameters}
     return Selection(**values, versions=tuple(versions) or None)
-
-
-def _hints(call: Call, selection: Selection) -> Hints:
-    votes = list_votes(call.store, call.here.id, every_revision=True)
-    votes = tuple(vote for vote in votes if selection.lists(vote.rater_kind))
-    return find_places(call.store, call.here.id, votes, list_questions(call.store, call.here.id))
 
 
 def _preview(call: Call, selection: Selection) -> Mapping[str, object]:

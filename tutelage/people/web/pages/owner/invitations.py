@@ -60,10 +60,6 @@ def by_name(call: Call) -> Response:
         return table(call, error)
     rows = [(safe_cell(name), f"{call.origin}/return/{token}") for name, token in links]
     headers = {"content-disposition": 'attachment; filename="links.csv"'}
-    return Response(_as_csv([("name", "link"), *rows]), media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _as_csv(rows: list[tuple[str, str]]) -> str:
     text = io.StringIO()
-    csv.writer(text).writerows(rows)
-    return text.getvalue()
+    csv.writer(text).writerows([("name", "link"), *rows])
+    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)

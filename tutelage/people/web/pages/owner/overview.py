@@ -5,7 +5,7 @@ from functools import partial
 
 from starlette.responses import Response
 
-from tutelage.people import Event, Rater, list_events, list_raters
+from tutelage.people import Rater, list_events, list_raters
 from tutelage.people.languages import Sentence, say
 from tutelage.people.rater_progress import find_shortage
 from tutelage.people.statistics.computation import Statistics
@@ -108,10 +108,6 @@ def shares(raters: list[Rater], statistics: Statistics, counts: Counts, *, steps
 def history(call: Call) -> Response:
     """The history of all actions on the study."""
     events = list_events(call.store, call.here.id, limit=300)
-    rows = [(event, {} if _is_private(call, event) else event.detail) for event in events]
+    private = () if call.me.role == "owner" else ("recruiting_changed",)  # with links and codes
+    rows = [(event, {} if event.action in private else event.detail) for event in events]
     return call.page("owner/history.html", events=rows, place="history")
-
-
-def _is_private(call: Call, event: Event) -> bool:
-    """Whether only owners may see the detail of an event: links and codes of recruiting."""
-    return event.action == "recruiting_changed" and call.me.role != "owner"
