@@ -80,6 +80,7 @@ SUBJECTS = {
     "people/web/test_fuzz.py": "requests that no page sends, to every route as every role",
     "people/web/test_every_surface.py": "an operation of a study on the command line, as a form and in the API",
     "people/web/test_headers_and_files.py": "what every answer of the site carries",
+    "people/web/test_languages.py": "the language of every page, and of what programs read",
     "people/web/test_openid_provider.py": "sign-in at an OpenID provider, which needs an extra",
     "people/web/test_serving.py": "the application as a process",
     "people/web/test_statistics.py": "the statistics of the owner's pages, through the site",

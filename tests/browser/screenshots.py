@@ -36,8 +36,8 @@ from tutelage.people.recruitment import Recruitment, Visitor
 from tutelage.people.settings import Consent
 from tutelage.people.store.api_tokens import create_token, list_tokens, revoke_token
 from tutelage.people.store.consents import ask_consent
+from tutelage.people.store.inbox import set_alarm
 from tutelage.people.store.members import remove_member
-from tutelage.people.store.occasions import set_alarm
 from tutelage.people.store.sessions import end_session
 from tutelage.people.store.visits import end_visit, enter, entry_of, list_visits, recruit, recruitment_of
 from tutelage.people.store.webhooks import add_webhook

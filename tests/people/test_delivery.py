@@ -11,7 +11,7 @@ from tutelage.people.delivery import deliver, send_test
 from tutelage.people.grants import NewWebhook
 from tutelage.people.notification import Notifier
 from tutelage.people.programs.signatures import verify_webhook
-from tutelage.people.store.occasions import notice_round
+from tutelage.people.store.inbox import notice_round
 from tutelage.people.store.webhooks import WAITS_MS, add_webhook, list_webhooks
 
 from .worlds import Clock, asked, raters_of, study_of, work

@@ -35,8 +35,8 @@ from tutelage.people.notification import (
     Notifier,
     WebhookChannel,
 )
+from tutelage.people.store.inbox import set_alarm
 from tutelage.people.store.live_models import LiveModels, set_live_models
-from tutelage.people.store.occasions import set_alarm
 
 from .worlds import asked, better, raters_of, records, study_of, work
 

@@ -23,9 +23,8 @@ from tutelage.people.languages import ENGLISH, Sentence, check_languages, say
 from tutelage.people.mail import MailServer, check_header
 from tutelage.people.statistics.cache import Keeper
 from tutelage.people.store.engine import Store
-from tutelage.people.store.inbox import Notice, count_notices, list_notices
+from tutelage.people.store.inbox import Notice, alarm_of, count_notices, list_notices, notice_agreement, notice_round
 from tutelage.people.store.live_models import find_live_models
-from tutelage.people.store.occasions import alarm_of, notice_agreement, notice_round
 from tutelage.people.store.studies import study_of
 from tutelage.people.store.survey import survey
 from tutelage.people.store.votes import Snapshot, last_moment

@@ -12,7 +12,7 @@ from people.worlds import study_of
 from tutelage.commands.line import main
 from tutelage.people import open_store, open_study
 from tutelage.people.store.api_tokens import find_token
-from tutelage.people.store.occasions import alarm_of
+from tutelage.people.store.inbox import alarm_of
 from tutelage.people.store.webhooks import list_webhooks
 
 Captured = pytest.CaptureFixture[str]

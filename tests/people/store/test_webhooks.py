@@ -11,7 +11,7 @@ from tutelage.people import Store, add_rater, list_events, open_store, write_not
 from tutelage.people.grants import NewWebhook
 from tutelage.people.programs.signatures import signed_headers, verify_webhook
 from tutelage.people.store import schema
-from tutelage.people.store.occasions import notice_round
+from tutelage.people.store.inbox import notice_round
 from tutelage.people.store.webhooks import (
     OVERLAP_HOURS,
     WAITS_MS,

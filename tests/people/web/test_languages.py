@@ -23,8 +23,8 @@ from tutelage.people.store.raters import RaterState
 from tutelage.people.store.studies import State as StudyState
 from tutelage.people.store.visits import VisitState, recruit
 from tutelage.people.store.webhooks import add_webhook
-from tutelage.people.web.languages import accepted
 from tutelage.people.web.names import ACTIONS
+from tutelage.people.web.templating import accepted
 
 from ..worlds import Clock
 from .conftest import Browser, World, make_study

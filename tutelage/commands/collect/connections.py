@@ -98,7 +98,7 @@ def _list_tokens(store: "Store", study: "Study") -> None:
 def manage_webhooks(settings: WebhookActions) -> int:
     """Add, remove, test, rotate or list webhooks, and set the agreement threshold."""
     from tutelage.people.delivery import send_test
-    from tutelage.people.store.occasions import set_alarm
+    from tutelage.people.store.inbox import set_alarm
     from tutelage.people.store.webhooks import rotate_secret
 
     store, study = open_existing(settings)
@@ -125,7 +125,7 @@ def manage_webhooks(settings: WebhookActions) -> int:
 
 
 def _list_webhooks(store: "Store", study: "Study") -> None:
-    from tutelage.people.store.occasions import alarm_of
+    from tutelage.people.store.inbox import alarm_of
 
     hooks, alarm = WEBHOOK.list(store, study.id), alarm_of(store, study.id)
     for hook in hooks:

@@ -37,8 +37,8 @@ from tutelage.people.user_feedback import (
 )
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.chat_page import OPEN_PATHS, ChatPage
-from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.render import render
+from tutelage.people.web.templating import wanted_languages
 from tutelage.rollout.serving.http_requests import read_json
 from tutelage.rollout.serving.protocol.request_fields import Flag, RequestError, Text, read_fields, refusal
 from tutelage.rollout.serving.usage import Outcome

@@ -8,7 +8,7 @@ call.py        requests: authentication, parsing, error responses
 auth.py        session cookies, origin checks, rate limits
 identity.py    sign-in methods other than links
 forms.py       form fields as values, and operations by form
-templating.py  Jinja environments per language (languages.py: choice of language)
+templating.py  choice of the language, and Jinja environments per language
 render.py      model-written text as safe HTML
 pages/         handlers of the routes
 api/           the HTTP API for programs

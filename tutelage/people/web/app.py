@@ -27,11 +27,11 @@ from tutelage.people.web.auth import Attempts
 from tutelage.people.web.call import Refusal, answering, refused
 from tutelage.people.web.front import MountedStudy, Studies, mount_of
 from tutelage.people.web.identity import THIS_MACHINE, Peers, SignInMethods
-from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.middleware import Below, Headers
 from tutelage.people.web.routes import ROUTES
 from tutelage.people.web.site import Site
 from tutelage.people.web.streams import ResponseStreams
+from tutelage.people.web.templating import wanted_languages
 from tutelage.people.web.uploads import Uploads
 
 STATIC = Path(__file__).parent / "static"

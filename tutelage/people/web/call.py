@@ -22,11 +22,10 @@ from tutelage.people.store.sessions import use_session
 from tutelage.people.store.studies import study_of
 from tutelage.people.validation import FormError, record_number
 from tutelage.people.web.auth import csrf_matches, csrf_token, device_of, is_own_origin
-from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.menu import menu_of
 from tutelage.people.web.render import Images, render
 from tutelage.people.web.site import Site
-from tutelage.people.web.templating import rooted
+from tutelage.people.web.templating import rooted, wanted_languages
 from tutelage.people.web.uploads import LONGEST_UPLOAD
 
 LONGEST_BODY = 512 * 1024

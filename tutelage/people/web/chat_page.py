@@ -16,9 +16,8 @@ from tutelage.people import Store
 from tutelage.people.languages import choose_language
 from tutelage.people.store.studies import study_of
 from tutelage.people.web.app import STATIC
-from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.middleware import Headers
-from tutelage.people.web.templating import templates
+from tutelage.people.web.templating import templates, wanted_languages
 
 OPEN_PATHS = ("/", "/static/")
 """Addresses that need no key; they reveal the name of the model."""

@@ -22,12 +22,10 @@ from tutelage.people import Unavailable, list_studies
 from tutelage.people.languages import Sentence, choose_language, say
 from tutelage.people.store.engine import check_room
 from tutelage.people.web.identity import study_of_state
-from tutelage.people.web.languages import wanted_languages
-from tutelage.people.web.membership import member_study
 from tutelage.people.web.middleware import Below, Headers, below
 from tutelage.people.web.pages.sign_in import CALLBACK
-from tutelage.people.web.site import Site
-from tutelage.people.web.templating import templates
+from tutelage.people.web.site import Site, member_study
+from tutelage.people.web.templating import templates, wanted_languages
 
 
 def mount_of(name: str) -> str:

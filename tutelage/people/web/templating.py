@@ -1,4 +1,5 @@
-"""Jinja environments per language, with translations and formats of numbers and dates.
+"""The language of a page (the rater's choice, the browser's preference, the languages of the study), and Jinja
+environments per language, with translations and formats of numbers and dates.
 
 Templates and redirects are written for a site at the root. `Rooted` adds the prefix to the addresses of a template when
 it is loaded, `rooted` to a redirect; scripts derive it from their own address.
@@ -6,6 +7,7 @@ it is loaded, `rooted` to a redirect; scripts derive it from their own address.
 
 import json
 import re
+from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 from urllib.parse import quote
@@ -13,6 +15,7 @@ from urllib.parse import quote
 import jinja2
 from jinja2.ext import Extension
 from markupsafe import Markup
+from starlette.requests import Request
 
 from tutelage.base.version import __version__
 from tutelage.people.kinds import KINDS
@@ -81,3 +84,32 @@ def _mailto(subject: str, *paragraphs: str) -> str:
     """A mailto address with subject and body, percent-encoded with CR LF line ends (RFC 6068)."""
     text = "".join(f"{quote(line, safe='')}%0D%0A" for line in "\n\n".join(paragraphs).split("\n"))
     return f"mailto:?subject={quote(subject, safe='')}&body={text}"
+
+
+COOKIE = "tutelage_language"
+_YEAR = 365 * 86_400
+
+
+def wanted_languages(request: Request) -> tuple[str, ...]:
+    """The preferred languages of the client, best first: the saved choice, then Accept-Language."""
+    own = request.cookies.get(COOKIE, "")
+    return tuple(filter(LANGUAGES.__contains__, (own, *accepted(request.headers.get("accept-language", "")))))
+
+
+def accepted(header: str) -> Iterable[str]:
+    """The languages of an Accept-Language header without regions, best first: "de-CH, en;q=0.5" gives de, en."""
+    ranges = []
+    for place, part in enumerate(header[:500].split(",")):
+        tag, _, quality = part.partition(";")
+        try:
+            weight = float(quality.partition("=")[2]) if quality else 1.0
+        except ValueError:
+            weight = 0.0
+        if weight > 0:
+            ranges.append((-weight, place, tag.strip().lower().partition("-")[0]))
+    return [code for _, _, code in sorted(ranges)]
+
+
+def language_cookie(code: str, *, secure: bool) -> str:
+    """The value of a Set-Cookie header that remembers the choice."""
+    return f"{COOKIE}={code}; Path=/; Max-Age={_YEAR}; HttpOnly; SameSite=Lax{'; Secure' if secure else ''}"

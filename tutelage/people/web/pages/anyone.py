@@ -8,7 +8,7 @@ from tutelage.people.languages import LANGUAGES, Sentence
 from tutelage.people.store.engine import check_room
 from tutelage.people.store.images import image_content
 from tutelage.people.web.call import Call, Refusal, see
-from tutelage.people.web.languages import language_cookie
+from tutelage.people.web.templating import language_cookie
 
 
 def health(call: Call) -> Response:

@@ -29,8 +29,7 @@ from tutelage.people.store.visits import NotAdmitted, end_visit, enter, recruitm
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.forms import form_page
-from tutelage.people.web.membership import announce_member, forget_member
-from tutelage.people.web.site import Site
+from tutelage.people.web.site import Site, announce_member, forget_member
 
 DAY_MS = 86_400_000
 LEFT = "on leaving"

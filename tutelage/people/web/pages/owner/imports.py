@@ -44,11 +44,6 @@ CALLED: Mapping[str, Sentence] = {
 """The meanings that a choice word can be assigned, each once, with their names."""
 
 
-def form(call: Call) -> Response:
-    """The upload form, or the preview of the uploaded file."""
-    return _page(call)
-
-
 def receive(call: Call) -> Response:
     """Store an uploaded file and redirect to its preview."""
     upload = call.site.uploads.keep(call.me.id, call.text("name"), call.body)
@@ -69,9 +64,9 @@ def take(call: Call) -> Response:
         table = upload.read()
         report = IMPORT.run(call.store, call.here.id, table, _mapping(call, table), call.me.name)
     except TutelageError as error:
-        return _page(call, error)
+        return form(call, error)
     call.site.uploads.drop(call.me.id)
-    return _page(call, report=report)
+    return form(call, report=report)
 
 
 def _upload(call: Call) -> Upload | None:
@@ -79,7 +74,8 @@ def _upload(call: Call) -> Upload | None:
     return call.site.uploads.find(call.me.id, token) if token else None
 
 
-def _page(call: Call, error: TutelageError | None = None, *, report: ImportReport | None = None) -> Response:
+def form(call: Call, error: TutelageError | None = None, *, report: ImportReport | None = None) -> Response:
+    """The upload form, the preview of the uploaded file, or the report on its import."""
     upload, table, mapping, preview, command = _upload(call), None, None, None, ""
     if call.text("file") and upload is None and report is None:
         error = FieldError("file", GONE)

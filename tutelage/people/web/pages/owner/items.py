@@ -73,12 +73,8 @@ class ItemSearch:
         return with_query("/owner/items", self.fields)
 
 
-def table(call: Call) -> Response:
+def table(call: Call, error: TutelageError | None = None) -> Response:
     """A page of the items that match the form, in its order."""
-    return _table(call)
-
-
-def _table(call: Call, error: TutelageError | None = None) -> Response:
     query = _search_of(call)
     number = page_number(call)
     result = _find(call, query, (number - 1) * PAGE)
@@ -151,7 +147,7 @@ def change(call: Call) -> Response:
             )
         _act(call, tuple(dict.fromkeys(keys)))
     except TutelageError as error:
-        return _table(call, error)
+        return table(call, error)
     return see(query.address)
 
 
@@ -169,13 +165,9 @@ def _act(call: Call, keys: Sequence[str]) -> None:
             raise FieldError("action", Sentence("Choose what to do with these items."))
 
 
-def detail(call: Call) -> Response:
-    """One item with all its votes."""
-    return item_page(call, call.path["key"])
-
-
-def item_page(call: Call, key: str, error: TutelageError | None = None) -> Response:
-    """The page of an item, with the error of its form if any."""
+def item_page(call: Call, key: str = "", error: TutelageError | None = None) -> Response:
+    """The page of an item, by default the one in its address, with the error of its form if any."""
+    key = key or call.path["key"]
     questions = list_questions(call.store, call.here.id, keys=(key,))
     if not questions:
         raise Refusal(404, Sentence("There is no item “%(key)s” in this study.", key=key[:100]))

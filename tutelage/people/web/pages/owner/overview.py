@@ -1,4 +1,4 @@
-"""The overview page: progress, rater agreement and bias."""
+"""Progress, rater agreement and bias on the overview page; the comparison of the models; the history."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -9,17 +9,18 @@ from tutelage.people import Rater, list_events, list_raters
 from tutelage.people.languages import Sentence, say
 from tutelage.people.rater_progress import find_shortage
 from tutelage.people.statistics.computation import Statistics
+from tutelage.people.statistics.leaderboard import FEW, leaderboard
 from tutelage.people.store.item_catalogue import ItemFilter, find_items
 from tutelage.people.store.survey import Counts
 from tutelage.people.web.call import Call
-from tutelage.people.web.drawings import agreement_scale, share_interval
+from tutelage.people.web.drawings import agreement_scale, share_interval, strength_interval
 from tutelage.people.web.names import KINDS
 from tutelage.people.web.pages.owner.items import counts_bar, item_address
 from tutelage.report.figures import column_strip
 from tutelage.stats.intervals import Interval, wilson
 
 DAY_MS = 86_400_000
-FEW = 3
+LISTED = 3
 """Maximum number of items listed on the overview page."""
 
 
@@ -55,7 +56,7 @@ def overview(call: Call) -> Response:
             "shares": shares(raters, statistics, survey.counts, steps=call.here.kind.traits.steps),
             "share_interval": share_interval,
             "disagreed": find_items(
-                call.store, call.here.id, ItemFilter(state="disagreed"), order="disagreement", limit=FEW
+                call.store, call.here.id, ItemFilter(state="disagreed"), order="disagreement", limit=LISTED
             ).questions,
             "bar": partial(counts_bar, language=call.reading),
             "address": item_address,
@@ -111,3 +112,23 @@ def history(call: Call) -> Response:
     private = () if call.me.role == "owner" else ("recruiting_changed",)  # with links and codes
     rows = [(event, {} if event.action in private else event.detail) for event in events]
     return call.page("owner/history.html", events=rows, place="history")
+
+
+def standings(call: Call) -> Response:
+    """The leaderboard with its intervals and caveats."""
+    cached = call.site.keeper.whole(call.here)
+    matches = () if cached.value is None else cached.value.survey.matches
+    board = leaderboard(matches)
+    ends = [abs(end) for group in board.groups for s in group for end in (s.strength, s.low, s.high) if end is not None]
+    reach = min(max(ends, default=1.0), 6.0) or 1.0
+    return call.page(
+        "owner/models.html",
+        board=board,
+        matches=[match for match in matches if match.sampler_a != match.sampler_b],
+        few=FEW,
+        reach=4 / 3 * reach,  # margin beside the longest interval
+        strength_interval=strength_interval,
+        Interval=Interval,
+        kept=cached,
+        place="models",
+    )

@@ -7,7 +7,7 @@ from tutelage.people.delivery import send_test
 from tutelage.people.grants import RIGHTS, TOPICS
 from tutelage.people.languages import Sentence
 from tutelage.people.store.api_tokens import list_tokens
-from tutelage.people.store.occasions import alarm_of, set_alarm
+from tutelage.people.store.inbox import alarm_of, set_alarm
 from tutelage.people.store.webhooks import OVERLAP_HOURS, list_webhooks, rotate_secret
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.forms import form_page, share

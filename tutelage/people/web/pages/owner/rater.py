@@ -67,12 +67,9 @@ def quota_of(call: Call) -> int | None:
     return whole_number(call, "quota", Sentence("The greatest number of answers"), 0, MOST_QUOTA)
 
 
-def detail(call: Call) -> Response:
-    """The page of one rater."""
-    return _detail(call, _rater(call))
-
-
-def _detail(call: Call, rater: Rater, error: TutelageError | None = None, **more: object) -> Response:
+def detail(call: Call, rater: Rater | None = None, error: TutelageError | None = None, **more: object) -> Response:
+    """The page of one rater, by default the one in its address."""
+    rater = rater or _rater(call)
     cached = call.site.keeper.whole(call.here)
     row = cached.value.statistics.raters.get(rater.id) if cached.value is not None else None
     everybody = list_raters(call.store, call.here.id)
@@ -130,7 +127,7 @@ def change(call: Call) -> Response:
     try:
         quota = quota_of(call)
     except TutelageError as error:
-        return _detail(call, rater, error)
+        return detail(call, rater, error)
     change_rater(
         call.store,
         rater.id,
@@ -147,7 +144,7 @@ def bring_back(call: Call) -> Response:
     rater = _rater(call)
     _check_link(rater)
     token = personal_link(call.store, rater.id, actor=call.me.name)
-    return _detail(call, rater, link=f"{call.origin}/return/{token}")
+    return detail(call, rater, link=f"{call.origin}/return/{token}")
 
 
 def mail_back(call: Call) -> Response:
@@ -161,8 +158,8 @@ def mail_back(call: Call) -> Response:
         token = personal_link(call.store, rater.id, note=say(MAILED, call.reading), actor=call.me.name)
         send_link(call.store, server, token, address, call.origin, actor=call.me.name)
     except TutelageError as error:
-        return _detail(call, rater, error)
-    return _detail(call, rater, mailed=address)
+        return detail(call, rater, error)
+    return detail(call, rater, mailed=address)
 
 
 def _check_link(rater: Rater) -> None:
@@ -191,8 +188,8 @@ def forget_rater(call: Call) -> Response:
             raise FieldError("sure", Sentence("Tick this first: erased data cannot be restored."))
         erasure = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
     except TutelageError as error:
-        return _detail(call, rater, error)
-    return _detail(call, _rater(call), forgotten=erasure)
+        return detail(call, rater, error)
+    return detail(call, _rater(call), forgotten=erasure)
 
 
 def leave_out(call: Call) -> Response:
@@ -221,7 +218,7 @@ def _not_left_out(call: Call, scope: Scope, name: str, error: TutelageError) -> 
     """The page on which the exclusion failed, with the error."""
     rater = next((each for each in list_raters(call.store, call.here.id) if each.name == name), None)
     if scope == "rater" and rater is not None:
-        return _detail(call, rater, error)
+        return detail(call, rater, error)
     item = item_of_address(call.text("page")) if scope == "judgement" else name
     if scope != "rater" and list_questions(call.store, call.here.id, keys=(item,)):
         return item_page(call, item, error)

@@ -39,12 +39,8 @@ ORDERS = {
 }
 
 
-def table(call: Call) -> Response:
+def table(call: Call, error: TutelageError | None = None) -> Response:
     """A page of the filtered and sorted raters."""
-    return _table(call)
-
-
-def _table(call: Call, error: TutelageError | None = None) -> Response:
     cached = call.site.keeper.whole(call.here)
     statistics = {} if cached.value is None else cached.value.statistics.raters
     query = {name: call.text(name)[:100] for name in ("text", "shown", "by")}
@@ -128,7 +124,7 @@ def change_many(call: Call) -> Response:
             raise FieldError("raters", Sentence("Tick the raters first."))
         _act(call, raters)
     except TutelageError as error:
-        return _table(call, error)
+        return table(call, error)
     return see(with_query("/owner/raters", {name: call.text(name) for name in ("text", "shown", "by")}))
 
 

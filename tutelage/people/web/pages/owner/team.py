@@ -11,11 +11,6 @@ from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import form_page
 
 
-def table(call: Call) -> Response:
-    """The members with their sessions."""
-    return _table(call)
-
-
 def change(call: Call) -> Response:
     """Withdraw or restore a member's access, or end all of their sessions."""
     member = _member(call)
@@ -30,7 +25,7 @@ def change(call: Call) -> Response:
             case _:
                 raise Refusal(400, Sentence("Choose what to do: remove, restore or sessions."))
     except TutelageError as error:
-        return _table(call, error)
+        return table(call, error)
     return see("/" if member.id == call.me.id else "/owner/team")
 
 
@@ -41,7 +36,8 @@ def _member(call: Call) -> Rater:
     raise Refusal(404, Sentence("There is no such owner or reviewer in this study."))
 
 
-def _table(call: Call, error: TutelageError | None = None) -> Response:
+def table(call: Call, error: TutelageError | None = None) -> Response:
+    """The members with their sessions."""
     team = [
         (member, list_sessions(call.store, member.id))
         for member in list_team(call.store, call.here.id)
