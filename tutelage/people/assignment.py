@@ -35,8 +35,8 @@ from tutelage.people.store.assignments import Assignment, find_item, load_assign
 from tutelage.people.store.counters import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.open_items import may_come_back
-from tutelage.people.store.raters import DECIDING, Rater, count_asked, load_rater, lock_rater, touch_rater
-from tutelage.people.store.studies import SHUFFLES, Study, load_study
+from tutelage.people.store.raters import DECIDING, Rater, count_asked, get_rater, lock_rater, touch_rater
+from tutelage.people.store.studies import SHUFFLES, Study, study_of
 
 ChosenBy: TypeAlias = Literal[
     "training", "gold", "repeat", "finish", "random", "priority", "owner", "reviewer", "judge", "live", "use"
@@ -74,7 +74,7 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
     _sweep(store, rater_id)
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
-        study = load_study(connection, rater.study_id)
+        study = study_of(connection, rater.study_id)
         current = assignments.held_assignments(connection, rater_id)
         waiting = [assignment_id for assignment_id in current if assignment_id not in besides]
         if waiting:
@@ -101,7 +101,7 @@ def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
     """
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
-        study = load_study(connection, rater.study_id)
+        study = study_of(connection, rater.study_id)
         if rater.role == "rater":
             raise TutelageError(
                 f"'{rater.name}' cannot choose items to judge; only an owner or reviewer of '{study.name}' can."
@@ -136,7 +136,7 @@ def renew(store: Store, rater_id: int) -> int:
     """Renew the leases of all questions reserved for the rater; returns their new end (milliseconds)."""
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
-        ends = _lease_end(store, load_study(connection, rater.study_id))
+        ends = _lease_end(store, study_of(connection, rater.study_id))
         assignments.renew(connection, assignments.held_assignments(connection, rater_id), ends)
         touch_rater(connection, rater_id, store.now())
         return ends
@@ -156,8 +156,8 @@ def release(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> in
 def why_nothing(store: Store, rater_id: int) -> str:
     """The reason why a rater has no next question, as a sentence for the rater."""
     with store.read() as connection:
-        rater = load_rater(connection, rater_id)
-        study = load_study(connection, rater.study_id)
+        rater = get_rater(connection, rater_id)
+        study = study_of(connection, rater.study_id)
         current = assignments.held_assignments(connection, rater_id)
         others = may_come_back(connection, study.id, rater_id)
     if len(current) >= MOST_HELD:
@@ -212,7 +212,7 @@ def _sweep(store: Store, rater_id: int) -> None:
         return
     store.hints["swept", rater_id] = now
     with store.read() as connection:
-        study = load_study(connection, load_rater(connection, rater_id).study_id)
+        study = study_of(connection, get_rater(connection, rater_id).study_id)
         lease_ms = study.plan.lease_seconds * 1000
         if not assignments.overdue(connection, study.id, now, lease_ms):
             return
@@ -292,7 +292,7 @@ def _search_everything(store: Store, rater_id: int) -> Assignment | None:
         return None
     while True:
         with store.read() as connection:
-            study_id = load_rater(connection, rater_id).study_id
+            study_id = get_rater(connection, rater_id).study_id
             item_id = open_items.any_item(connection, study_id, rater_id)
         if item_id is None:
             store.hints["searched", rater_id] = store.now()
@@ -301,7 +301,7 @@ def _search_everything(store: Store, rater_id: int) -> Assignment | None:
             rater = lock_rater(connection, rater_id)
             item = lock_item(connection, item_id)
             if item.room and open_items.is_new_to(connection, item_id, rater_id):
-                study = load_study(connection, study_id)
+                study = study_of(connection, study_id)
                 return _reserve(store, connection, study, rater, _Choice(item, "finish"))
 
 

@@ -20,9 +20,9 @@ from tutelage.people.store import turns
 from tutelage.people.store.additions import steps_to_text
 from tutelage.people.store.assignments import Assignment
 from tutelage.people.store.engine import Connection, Store
-from tutelage.people.store.live_models import LiveModels, check_message, live_models, load_live_models
-from tutelage.people.store.raters import Rater, load_rater, lock_rater, touch_rater
-from tutelage.people.store.studies import Study, load_study
+from tutelage.people.store.live_models import LiveModels, check_message, find_live_models, load_live_models
+from tutelage.people.store.raters import Rater, get_rater, lock_rater, touch_rater
+from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.turns import Reply, Turn, displayed_order, last_turn, load_turn, messages_after, replies_of
 from tutelage.people.validation import refuse_unstorable
 
@@ -68,9 +68,9 @@ def next_step(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> 
         Unavailable: the database cannot be written at the moment.
     """
     with store.read() as connection:
-        rater = load_rater(connection, rater_id)
-        study = load_study(connection, rater.study_id)
-        live = live_models(connection, study.id)
+        rater = get_rater(connection, rater_id)
+        study = study_of(connection, rater.study_id)
+        live = find_live_models(connection, study.id)
         last = last_turn(connection, rater_id) if live is not None else None
         state = _state(connection, study, last)
     if live is None or rater.state != "active" or refusal(study, rater) is not None:
@@ -102,7 +102,7 @@ def _state(connection: Connection, study: Study, last: Turn | None) -> Talk | Tu
 def _ask_turn(store: Store, rater_id: int, turn_id: int, besides: Collection[int]) -> Assignment | None:
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
-        study = load_study(connection, rater.study_id)
+        study = study_of(connection, rater.study_id)
         turn = load_turn(connection, turn_id)
         assert turn is not None  # turns are never deleted
         assert turn.item_id is not None  # and keep their items
@@ -138,8 +138,8 @@ def say(
             if previous.rater_id != rater_id or previous.messages[-1].content != text:
                 raise TutelageError("The idempotency key was used for another message; every message needs its own.")
             return previous
-        study = load_study(connection, rater.study_id)
-        live = live_models(connection, study.id)
+        study = study_of(connection, rater.study_id)
+        live = find_live_models(connection, study.id)
         reason = refusal(study, rater)
         if live is None:
             raise TutelageError(f"'{study.name}' has no models for live conversations.")
@@ -187,7 +187,7 @@ def open_turn(store: Store, turn_id: int, rater_id: int) -> OpenTurn:
         turn = load_turn(connection, turn_id)
         if turn is None or turn.rater_id != rater_id:
             raise TutelageError(f"Turn {turn_id} does not exist or belongs to another rater; load the page again.")
-        study = load_study(connection, turn.study_id)
+        study = study_of(connection, turn.study_id)
         live = load_live_models(connection, turn.live_id)
         seed = int(study.chance("seed", turn.id) * 2**31)
         return OpenTurn(turn, live, replies_of(connection, turn), seed)
@@ -219,7 +219,7 @@ def keep_answer(
         if None in turn.answers:
             return False
         if turn.item_id is None and not turn.ended:
-            study = load_study(connection, turn.study_id)
+            study = study_of(connection, turn.study_id)
             item_id = turns.add_item_of(connection, study, turn, live.round, store.now())
             reserve_turn(store, connection, study, rater, item_id, displayed_order(study, turn))
         return True

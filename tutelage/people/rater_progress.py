@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from tutelage.people.assignment import refusal
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.judgements import training_record
-from tutelage.people.store.live_models import find_live_models, live_models
+from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.open_items import count_left, count_practice_left, room_of
-from tutelage.people.store.raters import Rater, crowd_kinds, list_raters, load_rater
-from tutelage.people.store.studies import Study, load_study
-from tutelage.people.store.visits import last_visit, list_visits
+from tutelage.people.store.raters import Rater, crowd_kinds, get_rater, list_raters
+from tutelage.people.store.studies import Study, study_of
+from tutelage.people.store.visits import list_visits, visit_of
 
 COUNT_AGAIN_MS = 30_000
 """Maximum age of the count of remaining questions, which answers of others and new questions change."""
@@ -43,7 +43,7 @@ class RaterProgress:
 def rater_progress(store: Store, rater_id: int) -> RaterProgress:
     """The progress of a rater. Raises TutelageError if the rater does not exist."""
     with store.read() as connection:
-        rater, visit = load_rater(connection, rater_id), last_visit(connection, rater_id)
+        rater, visit = get_rater(connection, rater_id), visit_of(connection, rater_id)
         base = visit.base if visit is not None and visit.state == "active" else 0
         answered = rater.tallies.answered - base
         if rater.state == "training":
@@ -60,10 +60,10 @@ def rater_progress(store: Store, rater_id: int) -> RaterProgress:
 
 def _left(store: Store, connection: Connection, rater: Rater) -> int | None:
     """The number of remaining questions. Between two counts, the rater's own answers are subtracted."""
-    study = load_study(connection, rater.study_id)
+    study = study_of(connection, rater.study_id)
     if rater.role == "reviewer" or refusal(study, rater) is not None:
         return None
-    if live_models(connection, study.id) is not None:
+    if find_live_models(connection, study.id) is not None:
         return None
     counted, whole = ("counted", rater.id), ("whole", rater.id)
     own, now = rater.tallies.answered + rater.tallies.skipped, store.now()

@@ -17,7 +17,7 @@ from tutelage.people.store.counters import ItemFacts, LockedItem, tally
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.raters import DECIDING, Rater, add_tallies, finish_training, lock_rater
-from tutelage.people.store.studies import load_study
+from tutelage.people.store.studies import study_of
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _write(connection: Connection, locked: _Locks, before: JudgementRow | None, 
 
 def _graduate(connection: Connection, locked: _Locks, now: int) -> None:
     """After the last training question, activate the rater if enough answers were right."""
-    rater, study = locked.rater, load_study(connection, locked.lease.study_id)
+    rater, study = locked.rater, study_of(connection, locked.lease.study_id)
     if open_items.known_item(connection, study.id, rater.id, "training", 0) is not None:
         return
     answered, right = judgements.training_record(connection, rater.id)

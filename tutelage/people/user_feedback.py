@@ -33,10 +33,9 @@ from tutelage.people.store.raters import (
     has_stand_ins,
     insert_rater,
     lock_rater,
-    named_rater,
     touch_rater,
 )
-from tutelage.people.store.studies import Study, load_study, study_of
+from tutelage.people.store.studies import Study, study_of
 from tutelage.people.submission import submit_within
 from tutelage.people.validation import storable
 
@@ -149,8 +148,8 @@ def give_feedback(store: Store, study_id: int, user: str, feedback: UserFeedback
     """
     since = store.now() - round(days * DAY_MS)
     with store.write() as connection:
-        study = load_study(connection, study_id)
-        rater = named_rater(connection, study_id, user_pseudonym(study, user))
+        study = study_of(connection, study_id)
+        rater = find_rater(connection, study_id, user_pseudonym(study, user))
         if rater is None:
             raise _unknown(feedback.completion)
         rater = lock_rater(connection, rater.id)

@@ -26,7 +26,7 @@ from tutelage.people.languages import Sentence
 from tutelage.people.store.bulk import AnswerRecord, insert_answers
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item, Pool, insert_items
-from tutelage.people.store.raters import insert_rater, list_raters, named_rater
+from tutelage.people.store.raters import find_rater, insert_rater, list_raters
 from tutelage.people.store.studies import list_versions, study_of
 from tutelage.people.table_items import completion_of, item_of, prompt_of
 from tutelage.people.vote_mapping import ChoiceWord, DroppedVotes, ExampleVote, ImportPreview, ImportReport, VoteMapping
@@ -278,7 +278,7 @@ def _raters(
     """The raters' names in the study by their names in the table, and the number of raters created."""
     names, new = {}, 0
     for name in dict.fromkeys(vote.rater for vote in read.votes):
-        rater = named_rater(connection, study_id, name)
+        rater = find_rater(connection, study_id, name)
         if rater is None:
             rater = insert_rater(connection, study_id, name, now=now, detail={"source": source}, actor=actor)
             new += 1

@@ -15,9 +15,9 @@ from tutelage.people.grants import Credential, NewInvitation
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, record_event, value_of
-from tutelage.people.store.raters import Rater, Role, has_stand_ins, insert_rater, load_rater, named_rater
+from tutelage.people.store.raters import Rater, Role, find_rater, get_rater, has_stand_ins, insert_rater
 from tutelage.people.store.sessions import new_session, token_hash
-from tutelage.people.store.studies import Study, load_study
+from tutelage.people.store.studies import Study, study_of
 from tutelage.people.validation import FieldError
 
 PERSONAL_DAYS = 90.0
@@ -62,7 +62,7 @@ def personal_link(
 ) -> str:
     """Create a personal link of a rater; returns its token, which cannot be read again."""
     with store.write() as connection:
-        return _new_link(connection, load_rater(connection, rater_id), store.now(), days, note, actor)
+        return _new_link(connection, get_rater(connection, rater_id), store.now(), days, note, actor)
 
 
 def personal_links(
@@ -83,10 +83,10 @@ def personal_links(
     now = store.now()
     links: dict[int, tuple[str, str]] = {}
     with store.write(alone=has_stand_ins(store, study_id)) as connection:
-        training = has_training(connection, load_study(connection, study_id))
+        training = has_training(connection, study_of(connection, study_id))
         for name in names:
             try:
-                rater = named_rater(connection, study_id, name) or insert_rater(
+                rater = find_rater(connection, study_id, name) or insert_rater(
                     connection, study_id, name, now=now, training=training, actor=actor
                 )
             except FieldError as error:  # of one of the `names`
@@ -180,9 +180,9 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
             raise TutelageError(invite.problem)
         connection.execute(_invites.update().where(_invites.c.id == invite.id).values(uses=invite.uses + 1))
         if invite.rater is not None:
-            rater = load_rater(connection, invite.rater)
+            rater = get_rater(connection, invite.rater)
             return rater, new_session(connection, rater, now, session_days)
-        study = load_study(connection, invite.study_id)
+        study = study_of(connection, invite.study_id)
         training = invite.role == "rater" and has_training(connection, study)
         rater = insert_rater(connection, study.id, name, now=now, role=invite.role, training=training, actor=name)
         record_event(connection, study.id, now, name, "invite_accepted", f"invite {invite.id}", rater=rater.id)

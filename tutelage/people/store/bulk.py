@@ -19,7 +19,7 @@ from tutelage.people.store.counters import ItemFacts, tally
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.judgements import judgement_row, row_of
-from tutelage.people.store.studies import Study, load_study
+from tutelage.people.store.studies import Study, study_of
 
 VOTES_IMPORTED = "votes_imported"
 """Action of the audit trail; its subject is the name of the file or folder."""
@@ -173,7 +173,7 @@ def _write_judgements(
     for some in chunks(sorted(touched), _CHUNK):
         change = _judgements.update().where(_judgements.c.assignment_id.in_(some), _judgements.c.latest == 1)
         connection.execute(change.values(latest=0))
-    study = load_study(connection, study_id)
+    study = study_of(connection, study_id)
     versions = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
     screens = {row["number"]: screen_from(row, 0) for row in connection.execute(versions).mappings()}
     steps = _steps_by_item(connection, study_id) if study.kind.traits.steps else {}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, say
 from tutelage.people.settings import Consent
 from tutelage.people.store import schema
-from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, lock, record_event, value_of
+from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, lock, reading, record_event, value_of
 from tutelage.people.store.raters import Rater, consent, get_rater, list_raters
 
 _KEPT = Sentence("Your answers, the reasons that you give, and how long you looked.")
@@ -176,7 +176,7 @@ def ask_consent(store: Store, study_id: int, new: Consent, *, actor: str = "owne
     """Ask all raters to agree to a new text, including those who agreed to another one; returns its number."""
     with store.write() as connection:
         study = lock(connection, schema.study, study_id)
-        if load_consent(connection, study_id, study["consent"]) == new:
+        if consent_of(connection, study_id, study["consent"]) == new:
             return int(study["consent"])
         return _add_consent(connection, study_id, new, store.now(), actor)
 
@@ -186,7 +186,7 @@ def renew_consent(connection: Connection, study_id: int, now: int, *, actor: str
     raters, number = schema.rater.c, _present_number(connection, study_id)
     agreed = sa.and_(raters.study_id == study_id, raters.kind == "human", raters.agreed == number)
     somebody = sa.select(raters.id).where(agreed, raters.consented.is_not(None)).limit(1)
-    current = load_consent(connection, study_id, number)
+    current = consent_of(connection, study_id, number)
     if not current.text and connection.scalar(somebody) is not None:
         _add_consent(connection, study_id, current, now, actor)
 
@@ -218,16 +218,10 @@ def list_consents(store: Store, study_id: int) -> tuple[Consent, ...]:
         return tuple(value_of(Consent, row) for row in connection.execute(query).mappings())
 
 
-def consent_of(store: Store, study_id: int, number: int) -> Consent:
-    """Version with this number."""
-    with store.read() as connection:
-        return load_consent(connection, study_id, number)
-
-
 def present_consent(store: Store, study_id: int) -> Consent:
     """Version that raters agree to now."""
     with store.read() as connection:
-        return load_consent(connection, study_id, _present_number(connection, study_id))
+        return consent_of(connection, study_id, _present_number(connection, study_id))
 
 
 def _present_number(connection: Connection, study_id: int) -> int:
@@ -236,8 +230,9 @@ def _present_number(connection: Connection, study_id: int) -> int:
     return number
 
 
-def load_consent(connection: Connection, study_id: int, number: int) -> Consent:
-    """`consent_of` within a transaction."""
+@reading
+def consent_of(connection: Connection, study_id: int, number: int) -> Consent:
+    """Version with this number."""
     query = sa.select(_rows).where(_rows.c.study_id == study_id, _rows.c.number == number)
     row = connection.execute(query).mappings().one_or_none()
     return Consent() if row is None else value_of(Consent, row)

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
@@ -30,6 +30,7 @@ from tutelage.people.store import schema
 Connection: TypeAlias = sa.Connection
 Clock: TypeAlias = Callable[[], float]
 T = TypeVar("T")
+P = ParamSpec("P")
 DAY_MS = 86_400_000
 BUSY_SECONDS = 30
 _WRITERS = 7_489_122
@@ -287,6 +288,20 @@ def _begin_writing(connection: sa.Connection, *, lasting: bool) -> None:
 
 LEAST_FREE = 16 * 1024**2
 """Bytes that must be free beside a SQLite database; its log takes a few megabytes."""
+
+
+def reading(function: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Store | Connection, P], T]:
+    """Decorate a function of a transaction, so that it also takes a store, which it reads in a transaction of its
+    own."""
+
+    @functools.wraps(function)
+    def read(source: Store | Connection, /, *arguments: P.args, **named: P.kwargs) -> T:
+        if isinstance(source, Store):
+            with source.read() as connection:
+                return function(connection, *arguments, **named)
+        return function(source, *arguments, **named)
+
+    return read
 
 
 def check_room(store: Store) -> None:

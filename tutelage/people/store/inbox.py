@@ -22,7 +22,7 @@ from tutelage.people.store.assignments import Lease
 from tutelage.people.store.counters import ItemCounts, LockedItem
 from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, several
 from tutelage.people.store.judgements import JudgementRow
-from tutelage.people.store.raters import Rater, load_rater, pseudonym_of
+from tutelage.people.store.raters import Rater, get_rater, pseudonym_of
 from tutelage.people.validation import FieldError, refuse_unstorable
 
 NoticeKind: TypeAlias = Literal[
@@ -158,7 +158,7 @@ def write_note(store: Store, rater_id: int, text: str) -> None:
         )
     refuse_unstorable(text, Sentence("The note"))
     with store.write() as connection:
-        rater = load_rater(connection, rater_id)
+        rater = get_rater(connection, rater_id)
         insert_notice(connection, rater.study_id, "note", store.now(), rater_id=rater.id, text=text.strip())
 
 

@@ -15,7 +15,7 @@ from tutelage.people.languages import counted
 from tutelage.people.store import additions, schema
 from tutelage.people.store.engine import Connection, Store, chunks, lock, record_event, several
 from tutelage.people.store.images import add_images
-from tutelage.people.store.studies import Study, load_study, room_for, touched_from
+from tutelage.people.store.studies import Study, room_for, study_of, touched_from
 from tutelage.people.validation import FieldError, refuse_unstorable
 
 Pool: TypeAlias = Literal["production", "gold", "training"]
@@ -95,7 +95,7 @@ def insert_items(
     prompts, completions = list(prompts), list(completions)
     _refuse_unstorable(prompts, completions, questions)
     lock(connection, schema.study, study_id)
-    study = load_study(connection, study_id)
+    study = study_of(connection, study_id)
     for item in questions:
         _check_shape(item, study.kind)
     new_prompts = additions.add_prompts(connection, study_id, prompts, rubrics=study.kind.traits.rubrics)

@@ -10,8 +10,8 @@ from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.consents import renew_consent
-from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
-from tutelage.people.store.studies import load_study
+from tutelage.people.store.engine import Connection, Store, insert_row, lock, reading, record_event, value_of
+from tutelage.people.store.studies import study_of
 from tutelage.people.validation import refuse_unstorable
 
 LONGEST_MESSAGE = 20_000
@@ -70,12 +70,12 @@ def set_live_models(store: Store, study_id: int, live: LiveModels, *, actor: str
     """
     with store.write() as connection:
         lock(connection, schema.study, study_id)
-        study = load_study(connection, study_id)
+        study = study_of(connection, study_id)
         if not study.kind.traits.sides:
             raise TutelageError(
                 f"'{study.name}' {study.kind.traits.does}; live conversations are for studies that compare pairs."
             )
-        before = live_models(connection, study_id)
+        before = find_live_models(connection, study_id)
         if before is not None and _content(before) == _content(live):
             return before, False
         row = _content(live) | {"study_id": study_id, "created": store.now()}
@@ -84,7 +84,7 @@ def set_live_models(store: Store, study_id: int, live: LiveModels, *, actor: str
         if before is None:  # live conversations extend the standard text
             renew_consent(connection, study_id, store.now(), actor=actor)
         record_event(connection, study_id, store.now(), actor, "live_models", f"round {live.round}", **detail)
-        current = live_models(connection, study_id)
+        current = find_live_models(connection, study_id)
         assert current is not None
         return current, True
 
@@ -99,16 +99,11 @@ _LIVE = sa.select(_rows).where(_rows.c.study_id == sa.bindparam("study")).order_
 _LIVE_OF = sa.select(_rows).where(_rows.c.id == sa.bindparam("id"))
 
 
-def live_models(connection: Connection, study_id: int) -> LiveModels | None:
+@reading
+def find_live_models(connection: Connection, study_id: int) -> LiveModels | None:
     """The models in force; None if the study has no live conversations."""
     row = connection.execute(_LIVE, {"study": study_id}).mappings().one_or_none()
     return None if row is None else _live(row)
-
-
-def find_live_models(store: Store, study_id: int) -> LiveModels | None:
-    """`live_models` of an open store."""
-    with store.read() as connection:
-        return live_models(connection, study_id)
 
 
 def load_live_models(connection: Connection, live_id: int) -> LiveModels:

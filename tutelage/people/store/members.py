@@ -15,9 +15,9 @@ from tutelage.people.store.raters import (
     Rater,
     Role,
     free_name,
+    get_rater,
     insert_rater,
     list_raters,
-    load_rater,
 )
 from tutelage.people.store.sessions import new_session, revoke_sessions
 
@@ -88,19 +88,19 @@ def sign_in(
             name = free_name(connection, study_id, chain([display_name], (f"{display_name} {n}" for n in count(2))))
             new = insert_rater(connection, study_id, name, now=now, role=role, actor=name)
             number = new.id
-        before = load_rater(connection, number)
+        before = get_rater(connection, number)
         values = {"identity": person.key, "contact": person.contact, "role": role}
         connection.execute(_raters.update().where(_raters.c.id == number).values(**values))
         if before.role != role:
             detail = {"before": before.role, "role": role}
             record_event(connection, study_id, now, before.name, "role_changed", before.name, **detail)
-        member = load_rater(connection, number)
+        member = get_rater(connection, number)
         return member, new_session(connection, member, now, days, device)
 
 
 def _member(connection: Connection, rater_id: int) -> Rater:
-    lock(connection, schema.study, load_rater(connection, rater_id).study_id)
-    member = load_rater(connection, rater_id)
+    lock(connection, schema.study, get_rater(connection, rater_id).study_id)
+    member = get_rater(connection, rater_id)
     if member.role not in DECIDING:
         raise TutelageError(Sentence("“%(name)s” is a rater; pause or exclude raters on their page.", name=member.name))
     return member

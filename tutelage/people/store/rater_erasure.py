@@ -40,7 +40,7 @@ from tutelage.people.store.backup import (
     rewrite_file,
 )
 from tutelage.people.store.completions import USE, drop_texts, erase_completions, is_user
-from tutelage.people.store.consents import load_consent, raters_due
+from tutelage.people.store.consents import consent_of, raters_due
 from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.raters import Rater, free_name, lock_rater
@@ -111,7 +111,7 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
 def _erases_votes(connection: Connection, rater: Rater) -> bool:
     """Whether the rater's votes and conversations are erased: according to the consent, and always those of a user of
     a served model, who wrote the texts."""
-    agreed = load_consent(connection, rater.study_id, rater.agreed)
+    agreed = consent_of(connection, rater.study_id, rater.agreed)
     return agreed.votes == "erase" or rater.detail.get("origin") == USE or is_user(connection, rater.id)
 
 

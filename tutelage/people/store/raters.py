@@ -12,7 +12,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.vote_rows import fold_name
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, insert_row, lock, record_event, value_of
+from tutelage.people.store.engine import Store, insert_row, lock, reading, record_event, value_of
 from tutelage.people.store.exclusions import count_again, fills_no_places, has_people, people_in
 from tutelage.people.validation import FieldError
 
@@ -165,7 +165,7 @@ def insert_rater(
     """`add_rater` within a transaction, which must be exclusive if `has_stand_ins`."""
     study, raters = lock(connection, schema.study, study_id), schema.rater
     refuse_name(name)
-    namesake = named_rater(connection, study_id, name)
+    namesake = find_rater(connection, study_id, name)
     if namesake is not None:
         raise NameTaken(study["name"], namesake.name)
     comes = kind == "human" and role == "rater" and not has_people(connection, study_id)
@@ -178,7 +178,7 @@ def insert_rater(
     record_event(connection, study_id, now, actor, "rater_added", name, kind=kind, role=role)
     if comes:
         _free_places(connection, study_id, now)
-    return load_rater(connection, rater_id)
+    return get_rater(connection, rater_id)
 
 
 def has_stand_ins(store: Store, study_id: int) -> bool:
@@ -205,19 +205,14 @@ def _free_places(connection: sa.Connection, study_id: int, now: int) -> None:
         count_again(connection, sa.and_(assignments.c.study_id == study_id, assignments.c.rater_id.in_(simulated)), now)
 
 
-def get_rater(store: Store, rater_id: int) -> Rater:
+@reading
+def get_rater(connection: sa.Connection, rater_id: int) -> Rater:
     """Load a rater. Raises TutelageError if it does not exist."""
-    with store.read() as connection:
-        return load_rater(connection, rater_id)
-
-
-def load_rater(connection: sa.Connection, rater_id: int) -> Rater:
-    """`get_rater` within a transaction."""
     return _one(connection, _RATER, rater_id)
 
 
 def lock_rater(connection: sa.Connection, rater_id: int) -> Rater:
-    """`load_rater` with a lock on the rater until the transaction ends."""
+    """Load a rater, locked until the transaction ends."""
     return _one(connection, _RATER_LOCKED, rater_id)
 
 
@@ -251,14 +246,9 @@ def add_tallies(connection: sa.Connection, rater: Rater, change: Mapping[str, in
         connection.execute(_UPDATE, values | {"rater": rater.id})
 
 
-def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
-    """Rater with this name (case-insensitive), or None."""
-    with store.read() as connection:
-        return named_rater(connection, study_id, name)
-
-
-def named_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | None:
-    """`find_rater` within a transaction; an exact match takes precedence over a case-insensitive one."""
+@reading
+def find_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | None:
+    """Rater with this name, or None; an exact match takes precedence over a case-insensitive one."""
     query = _OF_STUDY.where(sa.or_(schema.rater.c.folded == fold_name(name), schema.rater.c.name == name))
     matches = [_rater(row) for row in connection.execute(query, {"study": study_id}).mappings()]
     return next((rater for rater in matches if rater.name == name), matches[0] if matches else None)
@@ -266,7 +256,7 @@ def named_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | 
 
 def free_name(connection: sa.Connection, study_id: int, names: Iterable[str]) -> str:
     """First of the names that no rater of the study has."""
-    return next(name for name in names if named_rater(connection, study_id, name) is None)
+    return next(name for name in names if find_rater(connection, study_id, name) is None)
 
 
 def list_raters(store: Store, study_id: int) -> tuple[Rater, ...]:
@@ -285,7 +275,7 @@ def change_rater(
         connection.execute(change.values(state=state, quota=quota))
         study_id, name, detail = before["study_id"], before["name"], {"why": why, "quota": quota}
         record_event(connection, study_id, store.now(), actor, f"rater_{state}", name, **detail)
-        return load_rater(connection, rater_id)
+        return get_rater(connection, rater_id)
 
 
 def consent(store: Store, rater_id: int, **shown: str) -> None:

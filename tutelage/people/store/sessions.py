@@ -14,7 +14,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import DAY_MS, Connection, Store, Unavailable, insert_row, record_event, value_of
-from tutelage.people.store.raters import Rater, load_rater
+from tutelage.people.store.raters import Rater, get_rater
 
 IDLE_DAYS = 7
 """Days without use after which the session of an owner or reviewer ends."""
@@ -43,7 +43,7 @@ def start_session(store: Store, rater_id: int, *, days: float = 30, device: str 
         TutelageError: the member's access was removed.
     """
     with store.write() as connection:
-        return new_session(connection, load_rater(connection, rater_id), store.now(), days, device)
+        return new_session(connection, get_rater(connection, rater_id), store.now(), days, device)
 
 
 def new_session(connection: Connection, rater: Rater, now: int, days: float, device: str | None = None) -> str:
@@ -111,7 +111,7 @@ def end_session(store: Store, token: str) -> None:
 def end_sessions(store: Store, rater_id: int, *, only: int | None = None, keep: int | None = None, actor: str) -> int:
     """End the sessions of a rater: all, `only` one, or all but the one to `keep`; returns the number ended."""
     with store.write() as connection:
-        rater, now = load_rater(connection, rater_id), store.now()
+        rater, now = get_rater(connection, rater_id), store.now()
         count = revoke_sessions(connection, rater, now, only=only, keep=keep)
         if count:
             record_event(connection, rater.study_id, now, actor, "sessions_ended", rater.name, sessions=count)
@@ -146,7 +146,7 @@ def _alive(connection: Connection, row: sa.RowMapping, now: int) -> tuple[Rater,
     """Rater and session of a row; None if the session has ended."""
     if row["revoked"] is not None or row["expires"] <= now:
         return None
-    rater = load_rater(connection, row["rater_id"])
+    rater = get_rater(connection, row["rater_id"])
     idle = rater.role != "rater" and row["seen"] is not None and row["seen"] + IDLE_DAYS * DAY_MS <= now
     if rater.removed is not None or idle:
         return None

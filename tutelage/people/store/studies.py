@@ -23,7 +23,7 @@ from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import ENGLISH, check_languages
 from tutelage.people.settings import Plan
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, insert_row, lock, record_event, value_of
+from tutelage.people.store.engine import Store, insert_row, lock, reading, record_event, value_of
 from tutelage.people.validation import FieldError
 
 State: TypeAlias = Literal["open", "paused", "closed"]
@@ -121,7 +121,7 @@ def create_study(
         study_id = insert_row(connection, schema.study, row)
         _add_version(connection, study_id, question_kind, 1, presentation, now)
         record_event(connection, study_id, now, actor, "study_created", name, kind=kind, **asdict(plan))
-        return load_study(connection, study_id)
+        return study_of(connection, study_id)
 
 
 def open_study(store: Store, name: str | None = None) -> Study:
@@ -141,13 +141,7 @@ def open_study(store: Store, name: str | None = None) -> Study:
         chosen = name if name is not None else names[0]
         study_id = connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == chosen))
         assert study_id is not None
-        return load_study(connection, study_id)
-
-
-def study_of(store: Store, study_id: int) -> Study:
-    """Study with this id. Raises TutelageError if it does not exist."""
-    with store.read() as connection:
-        return load_study(connection, study_id)
+        return study_of(connection, study_id)
 
 
 def list_studies(store: Store) -> tuple[str, ...]:
@@ -170,8 +164,9 @@ _STUDY = (
 )
 
 
-def load_study(connection: sa.Connection, study_id: int) -> Study:
-    """Study as seen by this transaction."""
+@reading
+def study_of(connection: sa.Connection, study_id: int) -> Study:
+    """Study with this id. Raises TutelageError if it does not exist."""
     row = connection.execute(_STUDY, {"id": study_id}).one_or_none()
     if row is None:
         raise TutelageError(f"There is no study {study_id} in this database.")
@@ -199,13 +194,13 @@ def present(store: Store, study_id: int, presentation: Presentation, *, actor: s
     version."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
-        before = load_study(connection, study_id)
+        before = study_of(connection, study_id)
         if before.presentation == presentation:
             return before
         _add_version(connection, study_id, before.kind, before.version + 1, presentation, store.now())
         detail = {"version": before.version + 1, "sha256": presentation.sha256}
         record_event(connection, study_id, store.now(), actor, "study_version", before.name, **detail)
-        return load_study(connection, study_id)
+        return study_of(connection, study_id)
 
 
 def plan_of(store: Store, study_id: int) -> Plan:
@@ -217,13 +212,13 @@ def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> 
     """Change the plan from now on. A new overlap changes the target of all items without their own."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
-        before = load_study(connection, study_id)
+        before = study_of(connection, study_id)
         connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(**asdict(plan)))
         if plan.overlap != before.plan.overlap:
             _retarget(connection, study_id, plan.overlap, store.now())
         changed = {name: value for name, value in asdict(plan).items() if getattr(before.plan, name) != value}
         record_event(connection, study_id, store.now(), actor, "plan_changed", before.name, **changed)
-        return load_study(connection, study_id)
+        return study_of(connection, study_id)
 
 
 def set_languages(store: Store, study_id: int, languages: Sequence[str], *, actor: str = "owner") -> Study:
@@ -236,7 +231,7 @@ def set_languages(store: Store, study_id: int, languages: Sequence[str], *, acto
             connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(languages=after))
             detail = {"languages": list(languages), "before": json.loads(before)}
             record_event(connection, study_id, store.now(), actor, "study_languages", row["name"], **detail)
-        return load_study(connection, study_id)
+        return study_of(connection, study_id)
 
 
 def set_state(store: Store, study_id: int, state: State, *, actor: str = "owner") -> Study:
@@ -247,7 +242,7 @@ def set_state(store: Store, study_id: int, state: State, *, actor: str = "owner"
         row = lock(connection, schema.study, study_id)
         connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(state=state))
         record_event(connection, study_id, store.now(), actor, f"study_{state}", row["name"], before=row["state"])
-        return load_study(connection, study_id)
+        return study_of(connection, study_id)
 
 
 def _add_version(

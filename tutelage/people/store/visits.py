@@ -21,21 +21,21 @@ from tutelage.people.languages import Sentence
 from tutelage.people.recruitment import Recruitment, Visitor, Work, find_platform
 from tutelage.people.store import assignments, schema
 from tutelage.people.store.access import has_training
-from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
-from tutelage.people.store.live_models import live_models
+from tutelage.people.store.engine import Connection, Store, insert_row, lock, reading, record_event, value_of
+from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.open_items import count_left
 from tutelage.people.store.raters import (
     Rater,
     free_name,
+    get_rater,
     has_stand_ins,
     insert_rater,
-    load_rater,
     lock_rater,
     set_quota,
     touch_rater,
 )
 from tutelage.people.store.sessions import new_session
-from tutelage.people.store.studies import Study, load_study
+from tutelage.people.store.studies import Study, study_of
 
 MEASURED = 30
 """Minimum number of timed answers for an estimate of their mean time."""
@@ -57,14 +57,9 @@ def recruit(store: Store, study_id: int, recruitment: Recruitment, *, actor: str
         record_event(connection, study_id, now, actor, "recruiting_changed", study["name"], **values)
 
 
-def recruitment_of(store: Store, study_id: int) -> Recruitment | None:
+@reading
+def recruitment_of(connection: Connection, study_id: int) -> Recruitment | None:
     """Recruitment of the study, or None."""
-    with store.read() as connection:
-        return load_recruitment(connection, study_id)
-
-
-def load_recruitment(connection: Connection, study_id: int) -> Recruitment | None:
-    """`recruitment_of` within a transaction."""
     row = (
         connection.execute(sa.select(_recruitments).where(_recruitments.c.study_id == study_id))
         .mappings()
@@ -90,7 +85,7 @@ def study_of_entry(store: Store, entry: str) -> int | None:
 def work_in(store: Store, study_id: int) -> tuple[Work, Work, float | None]:
     """Total and remaining work of the study, and people's mean seconds per answer (None with too few)."""
     with store.read() as connection:
-        plan = load_study(connection, study_id).plan
+        plan = study_of(connection, study_id).plan
         mine = sa.and_(_items.c.study_id == study_id, _items.c.excluded.is_(None))
         left = sa.case((_items.c.answered < _items.c.target, _items.c.target - _items.c.answered), else_=0)
         sums = sa.select(sa.func.sum(_items.c.target), sa.func.sum(left))
@@ -139,7 +134,7 @@ def enter(store: Store, study_id: int, visitor: Visitor, *, session_days: float 
     """
     with store.write(alone=has_stand_ins(store, study_id)) as connection:
         lock(connection, schema.study, study_id)  # serialised, because places are counted
-        study, recruitment = load_study(connection, study_id), load_recruitment(connection, study_id)
+        study, recruitment = study_of(connection, study_id), recruitment_of(connection, study_id)
         if recruitment is None:
             raise NotAdmitted(
                 Sentence("The study “%(name)s” does not recruit on a platform any more.", name=study.name)
@@ -155,12 +150,6 @@ def enter(store: Store, study_id: int, visitor: Visitor, *, session_days: float 
         return rater, new_session(connection, rater, now, session_days)
 
 
-def visit_of(store: Store, rater_id: int) -> Visit | None:
-    """Last visit of a rater; None if the rater did not come from a platform."""
-    with store.read() as connection:
-        return last_visit(connection, rater_id)
-
-
 def list_visits(store: Store, study_id: int) -> tuple[Visit, ...]:
     """All visits, oldest first."""
     query = sa.select(_visits).where(_visits.c.study_id == study_id).order_by(_visits.c.id)
@@ -172,19 +161,19 @@ def end_visit(store: Store, rater_id: int, state: VisitState) -> Visit | None:
     """End the rater's active visit, if any, and release open questions; returns the last visit."""
     with store.write() as connection:
         lock_rater(connection, rater_id)
-        visit = last_visit(connection, rater_id)
+        visit = visit_of(connection, rater_id)
         if visit is None or visit.state != "active":
             return visit
         for assignment_id in assignments.held_assignments(connection, rater_id):
             assignments.give_back(connection, assignment_id, "released", store.now())
         _end(connection, visit, state, store.now())
-        return last_visit(connection, rater_id)
+        return visit_of(connection, rater_id)
 
 
 def begin_answers(connection: Connection, rater_id: int) -> None:
     """Start counting the answers of the visit, after the practice."""
-    rater, visit = load_rater(connection, rater_id), last_visit(connection, rater_id)
-    recruitment = load_recruitment(connection, rater.study_id)
+    rater, visit = get_rater(connection, rater_id), visit_of(connection, rater_id)
+    recruitment = recruitment_of(connection, rater.study_id)
     if visit is not None and visit.state == "active" and recruitment is not None:
         connection.execute(_visits.update().where(_visits.c.id == visit.id).values(base=rater.tallies.answered))
         set_quota(connection, rater.id, rater.tallies.answered + recruitment.answers)
@@ -192,7 +181,7 @@ def begin_answers(connection: Connection, rater_id: int) -> None:
 
 def screen_out(connection: Connection, rater: Rater, now: int) -> bool:
     """End the active visit of a rater who failed the practice; returns whether there was one."""
-    visit = last_visit(connection, rater.id)
+    visit = visit_of(connection, rater.id)
     if visit is None or visit.state != "active":
         return False
     _end(connection, visit, "screened", now)
@@ -249,7 +238,7 @@ def _come_again(
     _need_question(connection, study, rater.id)
     set_quota(connection, rater.id, rater.tallies.answered + recruitment.answers)
     _begin(connection, rater, recruitment, visitor, now)
-    return load_rater(connection, rater.id)
+    return get_rater(connection, rater.id)
 
 
 def _begin(connection: Connection, rater: Rater, recruitment: Recruitment, visitor: Visitor, now: int) -> None:
@@ -276,7 +265,7 @@ def _need_place(connection: Connection, study: Study, recruitment: Recruitment) 
 
 def _need_question(connection: Connection, study: Study, rater_id: int = 0) -> None:
     """Raises NotAdmitted if there is no question for the rater, or for a new one (0)."""
-    if live_models(connection, study.id) is None and not count_left(connection, study.id, rater_id):
+    if find_live_models(connection, study.id) is None and not count_left(connection, study.id, rater_id):
         raise NotAdmitted(Sentence("The study has no question left for you. Please return your place on the platform."))
 
 
@@ -297,7 +286,7 @@ def _sweep(connection: Connection, study_id: int, recruitment: Recruitment, now:
 
 def _end(connection: Connection, visit: Visit, state: VisitState, now: int) -> None:
     connection.execute(_visits.update().where(_visits.c.id == visit.id).values(state=state, ended=now))
-    rater = load_rater(connection, visit.rater)
+    rater = get_rater(connection, visit.rater)
     record_event(connection, rater.study_id, now, rater.name, f"visit_{state}", rater.name)
 
 
@@ -309,8 +298,9 @@ def _of_worker(connection: Connection, study_id: int, platform: str, worker: str
     return None if row is None else _visit(row)
 
 
-def last_visit(connection: Connection, rater_id: int) -> Visit | None:
-    """`visit_of` within a transaction."""
+@reading
+def visit_of(connection: Connection, rater_id: int) -> Visit | None:
+    """Last visit of a rater; None if the rater did not come from a platform."""
     row = connection.execute(_LATEST, {"rater": rater_id}).mappings().one_or_none()
     return None if row is None else _visit(row)
 
