@@ -23,6 +23,8 @@ from tutelage.people.languages import LANGUAGES, catalogue, say
 from tutelage.people.web.render import render
 from tutelage.people.web.words import filters
 
+COOKIE = "tutelage_language"
+_YEAR = 365 * 86_400
 TEMPLATES = Path(__file__).parent / "templates"
 _FIXED = re.compile(r'\b(href|src|action|formaction)="/(?!/)')
 _COMPUTED = re.compile(r'\b(href|src|action|formaction)="\{\{ ([^{}]+?) \}\}')
@@ -69,8 +71,8 @@ def templates(language: str, root: str = "") -> jinja2.Environment:
     environment.filters["date"] = partial(catalogue.date, language=language)
     environment.globals |= {"version": __version__, "root": root, "mailto": _mailto}
     environment.globals["language"] = LANGUAGES[language]
-    words = json.dumps(catalogue.script_words(language), ensure_ascii=False)
-    environment.globals["script_words"] = Markup(words.replace("<", "\\u003c"))  # safe inside a script element
+    of_scripts = json.dumps(catalogue.script_words(language), ensure_ascii=False)
+    environment.globals["script_words"] = Markup(of_scripts.replace("<", "\\u003c"))  # safe inside a script element
     return environment
 
 
@@ -84,10 +86,6 @@ def _mailto(subject: str, *paragraphs: str) -> str:
     """A mailto address with subject and body, percent-encoded with CR LF line ends (RFC 6068)."""
     text = "".join(f"{quote(line, safe='')}%0D%0A" for line in "\n\n".join(paragraphs).split("\n"))
     return f"mailto:?subject={quote(subject, safe='')}&body={text}"
-
-
-COOKIE = "tutelage_language"
-_YEAR = 365 * 86_400
 
 
 def wanted_languages(request: Request) -> tuple[str, ...]:
