@@ -1,13 +1,15 @@
 """Attention of a packed sequence and its gradients in C++: bindings of `packed_attention.cpp`."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
+from tutelage.engines.cpu.allocator import workspace
 from tutelage.engines.cpu.native.bindings import LANES, compute, is_available, size_of
 from tutelage.engines.cpu.native.structs import PackedSequence
 from tutelage.engines.packing import Layout
@@ -55,9 +57,9 @@ class NativeKernels:
         operands, is_half = self._as_computed(query, key, value)
         packed = self._sequences.struct(operands, scale)
         out, lse = torch.empty_like(operands[0]), query.new_empty(query.shape[:2], dtype=torch.float32)
-        copies, workspaces = self._copies(operands[1], 2 if is_half else 1), _workspaces(packed)
         kernel = "half_attention" if is_half else "packed_attention"
-        compute(kernel, packed, out, lse, copies, workspaces)
+        with _buffers(self._copies(operands[1], 2 if is_half else 1), _workspaces(packed)) as buffers:
+            compute(kernel, packed, out, lse, *buffers)
         return out.to(query.dtype), lse
 
     def backward(
@@ -69,13 +71,13 @@ class NativeKernels:
         lse, grad = lse.float().contiguous(), grad.to(operands[0].dtype).contiguous()
         to_query = torch.empty_like(operands[0])
         to_key, to_value = (torch.empty_like(x, dtype=torch.float32) for x in operands[1:])
-        copies, workspaces = self._copies(operands[1], 3 if is_half else 2), _workspaces(packed)
-        accumulated = to_key.new_empty(self._floats(operands[1]))
-        rest = [lse, grad, to_query, to_key, to_value, copies, accumulated, workspaces]
-        if is_half:
-            compute("half_attention_gradients", packed, *rest)
-        else:
-            compute("packed_attention_gradients", packed, out.float().contiguous(), *rest)
+        sizes = (self._copies(operands[1], 3 if is_half else 2), self._floats(operands[1]), _workspaces(packed))
+        with _buffers(*sizes) as buffers:
+            rest = [lse, grad, to_query, to_key, to_value, *buffers]
+            if is_half:
+                compute("half_attention_gradients", packed, *rest)
+            else:
+                compute("packed_attention_gradients", packed, out.float().contiguous(), *rest)
         common = self.layout.common
         if common is not None:
             to_key, to_value = common.summed(to_key), common.summed(to_value)
@@ -96,9 +98,9 @@ class NativeKernels:
         values."""
         return 2 * self._sequences.most_accumulators * self._sequences.prefix_tokens * key[0].numel()
 
-    def _copies(self, key: Tensor, count: int) -> Tensor:
-        """Buffer for copies of the keys or values [N, K, w] in other layouts."""
-        return key.new_empty(count * self._sequences.all_columns * key[0].numel())
+    def _copies(self, key: Tensor, count: int) -> int:
+        """Floats of copies of the keys or values [N, K, w] in other layouts."""
+        return count * self._sequences.all_columns * key[0].numel() * key.itemsize // 4
 
 
 class _Sequences:
@@ -145,9 +147,17 @@ def _assign_accumulators(prefix: Sequence[int]) -> tuple[Tensor, Tensor]:
     return torch.tensor(accumulator), torch.tensor(next_suffix)
 
 
-def _workspaces(packed: PackedSequence) -> Tensor:
-    """Buffer for the workspaces of all threads."""
-    return torch.empty(torch.get_num_threads() * size_of("packed_attention_workspace", packed))
+def _workspaces(packed: PackedSequence) -> int:
+    """Floats of the workspaces of all threads."""
+    return torch.get_num_threads() * size_of("packed_attention_workspace", packed)
+
+
+@contextmanager
+def _buffers(*counts: int) -> Iterator[tuple[Float32[Tensor, " _"], ...]]:
+    """Buffers of `counts` floats inside the context, aligned to cache lines."""
+    padded = [-(-count // LANES) * LANES for count in counts]
+    with workspace(sum(padded)) as memory:
+        yield memory[: sum(padded)].split(padded)
 
 
 def _sums_before(counts: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr long RUN = TALL<float>;         // rows of a tile
 constexpr long TALL_RUN = HEIGHT<float, 1>, NARROW = 2 * LANES;  // the same for products of so many columns
-constexpr long CHUNK = 1 << 20;           // floats of a copy
+constexpr long CHUNK = 1 << 19;           // floats of a copy
 constexpr long DEPTH = 384;               // terms of a chunk: a block of its columns stays in the second cache
 constexpr long TOGETHER = 32;             // terms of B that are copied at once: those of more columns share cache lines
 constexpr long ROW_BLOCK = 16 * RUN, COLUMN_BLOCK = 192, FEWEST_COLUMNS = WIDE * LANES;
