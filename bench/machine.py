@@ -19,6 +19,8 @@ DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 def describe(device: str, precision: str) -> dict[str, Any]:
     """Name, cores, versions, the highest rate of a matrix product in a precision and of reading, both measured now."""
+    if device == "cpu":
+        _choose_libraries()
     return {
         "name": name_of(device),
         "threads": torch.get_num_threads(),
@@ -65,6 +67,14 @@ def _libraries(device: str, dtype: torch.dtype) -> list[Callable[[torch.Tensor, 
     if dtype == torch.float32 and matrix_products.multiplies_floats():
         libraries.append(lambda x, weight: matrix_products.multiply(x, weight.T))
     return libraries
+
+
+def _choose_libraries() -> None:
+    """Let the CPU engine choose its libraries, once for a version of its kernels, in this process: oneDNN's compiled
+    products would count in the memory of a measured one."""
+    from tutelage.engines.cpu import products
+
+    products.products()
 
 
 def _reading(device: str) -> float:
