@@ -28,6 +28,7 @@ export class Talk {
     this.key = key;
     this.fail = fail;
     this.state = ""; // "message", "sending", "writing" or "failed", while this is on the screen
+    this.sent = ""; // the key of the message that was sent last
     this.early = []; // actions on the question that is about to be asked
     find("#message-form").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -74,7 +75,8 @@ export class Talk {
    * which the server then refuses. */
   rescue({ conversation, text }) {
     const mine = ["message", "sending"].includes(this.state) ? find("#message").value : "";
-    if (mine.trim() && mine !== text) put(this.draft, { conversation, text: mine, key: this.key(), at: Date.now() });
+    const key = this.state === "sending" ? this.sent : this.key(); // under its own key no message is said twice
+    if (mine.trim() && mine !== text) put(this.draft, { conversation, text: mine, key, at: Date.now() });
   }
 
   /** Where a reply of the server says that the conversation is, or where this page shows it. */
@@ -155,6 +157,7 @@ export class Talk {
     if (this.state !== "message") return;
     const { conversation, text, key } = this.keep();
     const message = { conversation, text, key };
+    this.sent = key;
     if (!message.text.trim()) {
       this.hint(gettext("Write a message first."));
       return find("#message").focus();
