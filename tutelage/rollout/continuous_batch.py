@@ -144,7 +144,8 @@ class ContinuousBatch:
         """Make drafts of all turns if that promises to save time; whether there are any."""
         none: list[Sequence[int]] = [()] * len(self._turns)
         pays = self.drafts is not None and self.drafts.pay(len(self._turns))
-        drafts = list(map(self._draft, self._turns)) if pays else none
+        share = LOGITS // self.policy.vocabulary // len(self._turns)
+        drafts = [self._draft(turn, share) for turn in self._turns] if pays else none
         is_worth_it = any(drafts) and sum(map(len, drafts)) >= WORTH * len(drafts)
         for turn, draft in zip(self._turns, drafts if is_worth_it else none, strict=True):
             turn.draft = draft
@@ -154,18 +155,21 @@ class ContinuousBatch:
         """Read a piece of each turn and its draft, and sample the next tokens of those without another piece."""
         pieces = {turn.line: (*turn.pieces[0], *turn.draft) for turn in self._turns}
         counts = {turn.line: 1 + len(turn.draft) for turn in self._turns}
-        logits = self.lines.extend(pieces, counts).split(list(counts.values()))
+        logits = self.lines.extend(pieces, counts)
         for turn in self._turns:
             self._kept[turn.episode].tokens += turn.pieces.popleft()
-        drawn = [place for place, turn in enumerate(self._turns) if not turn.pieces]
+        drawn = [turn for turn in self._turns if not turn.pieces]
+        if drawn and len(drawn) < len(self._turns):
+            each = zip(self._turns, logits.split(list(counts.values())), strict=True)
+            logits = torch.cat([own for turn, own in each if not turn.pieces])
         if drawn:
-            self._draw(torch.cat([logits[place] for place in drawn]), [self._turns[place] for place in drawn])
+            self._draw(logits, drawn)
 
-    def _draft(self, turn: ActiveTurn) -> Sequence[int]:
-        """What may follow the last piece of a turn."""
+    def _draft(self, turn: ActiveTurn, share: int) -> Sequence[int]:
+        """What may follow the last piece of a turn, of up to `share` tokens."""
         if self.drafts is None or len(turn.pieces) > 1 or turn.line not in self.lines:
             return ()
-        kept, share = self._kept[turn.episode], LOGITS // self.policy.vocabulary // len(self._turns)
+        kept = self._kept[turn.episode]
         most = min(kept.reach, turn.request.room - len(turn.tokens) - 1, share)
         return self.drafts.draft([*kept.tokens[-ORDER:], *turn.pieces[0]], most)
 
