@@ -30,6 +30,8 @@ ARGS ?=
 PYTEST_ARGS ?=
 JOB ?=
 ENGINE ?= auto
+# Processes of tests: one more than two cores keep busy, since browsers, servers and disks are waited for.
+WORKERS ?= 3
 
 TYPESCRIPT := 7.0.2
 VLLM_PYTHON ?=
@@ -59,7 +61,7 @@ check test test-long: export HF_HUB_OFFLINE = 1
 check test test-long: export TUTELAGE_ENGINE = $(ENGINE)
 # Whatever is set outside: programs that tests start would compile the package anew, each in half a second.
 check test test-long: export PYTHONDONTWRITEBYTECODE =
-PYTEST = $(BIN)/pytest -n 2 --dist worksteal
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 check: environment style
 	$(PYTEST) -m "not slow and not browser and not kernels and not peers and not long" $(PYTEST_ARGS)
@@ -67,9 +69,12 @@ check: environment style
 test: environment browser style
 	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
-# Laws over many values have a few examples in `make test`, and a thousand each here.
+# Laws over many values have a few examples in `make test`, and a thousand each here. Annotations are checked at the
+# first calls in each test there, and at all of them here.
+test-long: export TUTELAGE_TEST_CALLS = all
 test-long: environment browser
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile long $(PYTEST_ARGS)
+	$(PYTEST) -m "not long and not hypothesis" tests/core tests/algorithms tests/laws tests/engines tests/models
 
 style: environment
 	$(BIN)/ruff check .

@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import gc
-import math
 import os
 import re
 import shutil
@@ -65,8 +64,6 @@ def marks_of(path: Path) -> set[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--hypothesis-profile", None) == "long":
-        typechecks.Checks.most = math.inf
     gone = [place for place in MARKS if not (TESTS / place).exists()]
     if gone:
         raise pytest.UsageError(f"MARKS of tests/conftest.py names what is not in tests: {', '.join(gone)}")
