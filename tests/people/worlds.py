@@ -20,10 +20,13 @@ from tutelage.people import (
     add_items,
     add_rater,
     create_study,
+    list_votes,
     next_assignment,
     open_store,
+    open_study,
     submit,
 )
+from tutelage.people.store import migrations
 from tutelage.people.store.visits import places_taken
 
 QUIET = Plan(overlap=2, gold_rate=0.0, repeat_rate=0.0)
@@ -55,6 +58,15 @@ def _empty_database() -> bytes:
         path = Path(folder) / "empty.sqlite"
         open_store(path).close()
         return path.read_bytes()
+
+
+def open_and_read(path: str, scripts: str | None = None) -> None:
+    """Open a study by the program whose revisions lie in a folder: what a process of its own does."""
+    if scripts is not None:
+        migrations.FOLDER = Path(scripts)
+    store = open_store(path)
+    assert list_votes(store, open_study(store).id)
+    store.close()
 
 
 def records(count: int, start: int = 0) -> tuple[list[Prompt], list[CompletionRecord], list[Comparison]]:

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import re
 import shutil
 import sqlite3
@@ -17,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from forked import forking
 from tiers import long_except
 
 from tutelage.base.errors import TutelageError
@@ -27,7 +27,7 @@ from tutelage.people.store import database, migrations
 from tutelage.people.store.backup import backups, newest_backup
 
 from ..conftest import fresh_database
-from ..worlds import Clock, raters_of, study_of, work
+from ..worlds import Clock, open_and_read, raters_of, study_of, work
 
 HERE = Path(__file__).parent
 FIRST_STUDY = HERE.parent / "v1" / "study.sql"
@@ -279,9 +279,7 @@ def test_a_migration_that_is_killed_changes_nothing_and_is_done_by_the_next(
     path = folder / "study.sqlite"
     study_id = small_study(path)
     newer_program(COLOUR, "os._exit(9)")
-    killed = multiprocessing.get_context("spawn").Process(
-        target=open_and_read, args=(str(path), str(newer_program.scripts))
-    )
+    killed = forking().Process(target=open_and_read, args=(str(path), str(newer_program.scripts)))
     killed.start()
     killed.join(120)
     assert killed.exitcode == 9
@@ -299,24 +297,14 @@ def test_several_programs_migrate_a_database_at_once(folder: Path, newer_program
     path = folder / "study.sqlite"
     small_study(path)
     newer_program(COLOUR, SHAPE)
-    context = multiprocessing.get_context("spawn")
     arguments = (str(path), str(newer_program.scripts))
-    programs = [context.Process(target=open_and_read, args=arguments) for _ in range(3)]
+    programs = [forking().Process(target=open_and_read, args=arguments) for _ in range(3)]
     for program in programs:
         program.start()
     for program in programs:
         program.join(120)
     assert [program.exitcode for program in programs] == [0, 0, 0]
     assert [saved.name.split("-")[1] for saved in backups(path)] == [NEWEST]
-
-
-def open_and_read(path: str, scripts: str | None = None) -> None:
-    """Open a study by the program whose revisions lie in a folder."""
-    if scripts is not None:
-        migrations.FOLDER = Path(scripts)
-    store = open_store(path)
-    assert list_votes(store, open_study(store).id)
-    store.close()
 
 
 @pytest.mark.parametrize("lock", ["", "IMMEDIATE", "EXCLUSIVE"])
