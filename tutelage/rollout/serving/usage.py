@@ -86,13 +86,13 @@ class Chat:
 
     async def body(self) -> dict[str, Any]:
         """The whole response, with `feedback` if the completion was kept."""
-        results, body = await self._first(Results.body)
+        results, body = await self._first(lambda results: results.body())
         kept = await self._record(results)
         return body | ({"feedback": kept} if kept else {})
 
     async def begin(self) -> Results:
         """The results of the first service that begins to answer."""
-        return (await self._first(Results.arrival))[0]
+        return (await self._first(lambda results: results.arrival()))[0]
 
     async def _first(self, arrival: Callable[[Results], Awaitable[T]]) -> tuple[Results, T]:
         """The results of the first service of which `arrival` comes, and what it is."""
