@@ -164,18 +164,24 @@ def never_built():
 
 
 @needs_compiler
-def test_two_processes_may_compile_at_once(tmp_path):
-    """A small source takes the place of the library's, whose compilation takes five seconds of a processor."""
-    source = tmp_path / "step.cpp"
-    source.write_text('extern "C" int tutelage_step() { return 1; }')
+def test_of_two_processes_at_once_one_compiles(tmp_path):
+    """Two small sources take the place of the library's, whose compilation takes 13 seconds of a processor."""
+    sources = [tmp_path / name for name in ("step.cpp", "more.cpp")]
+    for source in sources:
+        source.write_text(f'extern "C" int tutelage_{source.stem}() {{ return 1; }}')
+    compiler, calls = tmp_path / "compiler", tmp_path / "calls"
+    compiler.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nexec {build._compiler()[0]} "$@"\n')
+    compiler.chmod(0o755)
     code = f"import runpy, pathlib; made = runpy.run_path({build.__file__!r}); "
-    code += f"made['SOURCES'][:] = [pathlib.Path({str(source)!r})]; print(made['built']())"
-    given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    code += f"made['SOURCES'][:] = map(pathlib.Path, {list(map(str, sources))!r}); print(made['built']())"
+    given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "CXX": str(compiler)}
     both = [subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)]
     found = {process.communicate()[0].decode().strip() for process in both}
     assert len(found) == 1
     assert [str(path) for path in (tmp_path / "tutelage").iterdir()] == [*found]
-    assert ctypes.CDLL(found.pop()).tutelage_step
+    library = ctypes.CDLL(found.pop())
+    assert library.tutelage_step() == library.tutelage_more() == 1
+    assert sum(" -c " in line for line in calls.read_text().splitlines()) == len(sources)
 
 
 @needs_compiler

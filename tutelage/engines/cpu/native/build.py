@@ -15,6 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -135,32 +138,51 @@ def content() -> bytes:
 
 @phase("compile kernels")
 def _compile(command: list[str], target: Path) -> None:
-    """Compile the sources into `target`.
+    """Compile the sources, side by side, and link them into `target`, unless another process has done so meanwhile.
 
-    The compiler writes to a temporary file that is renamed at the end, so processes may compile concurrently and never
-    see an incomplete library.
+    The library is written to a temporary folder and moved at the end, so no process sees an incomplete one.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(suffix=".so", dir=target.parent)
+        place = tempfile.TemporaryDirectory(dir=target.parent)
     except OSError as error:
         raise TutelageError(
             f"The compiled kernels cannot be written to {target.parent} ({error.strerror}): set XDG_CACHE_HOME "
             "to a writable folder, or use --engine plain."
         ) from error
-    os.close(number)
-    try:
-        process = subprocess.run(
-            [*command, *map(str, SOURCES), "-o", name], capture_output=True, text=True, check=False
+    with place as name, _only_process(target.parent):
+        if target.exists():
+            return
+        objects = [str(Path(name, source.stem).with_suffix(".o")) for source in SOURCES]
+        library = Path(name, target.name)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            tasks = zip(map(str, SOURCES), objects, strict=True)
+            list(pool.map(lambda task: _run([*command, "-c", task[0], "-o", task[1]]), tasks))
+        _run([*command, *objects, "-o", str(library)])
+        os.replace(library, target)
+
+
+def _run(command: list[str]) -> None:
+    """Run the compiler. Raises TutelageError if it fails."""
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise TutelageError(
+            f"The kernels could not be compiled: {shlex.join(command)} ended with status "
+            f"{process.returncode} ({_first_error(process.stderr)}). {INSTEAD}"
         )
-        if process.returncode:
-            raise TutelageError(
-                f"The kernels could not be compiled: {shlex.join(command)} ended with status "
-                f"{process.returncode} ({_first_error(process.stderr)}). {INSTEAD}"
-            )
-        os.replace(name, target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _only_process(folder: Path) -> Iterator[None]:
+    """Lock of a folder among the processes of this machine, where the system and the file system have locks."""
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            opened = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, opened)
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
 
 
 def _compiler() -> list[str]:
