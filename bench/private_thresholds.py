@@ -108,14 +108,14 @@ def best_accuracy(first: Floats, second: Floats, least: float) -> float:
     """The best accuracy under the joint distribution `first` of votes and classes [C, 3] of labels, random ones
     included, whose accuracy under `second` is `least` or more: a linear programme in P(label | votes)."""
     patterns, classes = first.shape
-    found = linprog(
+    solution = linprog(
         -first.ravel(),
         A_ub=-second.reshape(1, -1),
         b_ub=[-least],
         A_eq=np.kron(np.eye(patterns), np.ones(classes)),
         b_eq=np.ones(patterns),
     )
-    return -float(found.fun)
+    return -float(solution.fun)
 
 
 @dataclass(frozen=True)

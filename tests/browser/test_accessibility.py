@@ -51,12 +51,12 @@ def faults(page: Page) -> list[str]:
     for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"], "preload": False})):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         options = {"resultTypes": ["violations"], **rules}
-        told: list[dict[str, Any]] = page.evaluate(
+        violations: list[dict[str, Any]] = page.evaluate(
             "(options) => axe.run(document, options).then((found) => found.violations)", options
         )
         found += [
             f"{scheme}: {rule['id']} ({rule['impact']}): {node['html'][:160]} {node['failureSummary'][:200]}"
-            for rule in told
+            for rule in violations
             if rule["impact"] in ("serious", "critical")
             for node in rule["nodes"]
         ]

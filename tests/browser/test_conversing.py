@@ -294,13 +294,19 @@ def test_of_two_messages_at_once_the_second_stays_for_the_next_turn(site: Site, 
     assert [each.messages[-1].content for each in list_questions(site.store, study.id)] == ["Hello", "Something else"]
 
 
-def test_a_conversation_that_two_devices_begin_at_once_loses_no_message(site: Site, visit: Visit) -> None:
-    study = talking(site, models(saying("Alpha"), saying("Beta")), turns=3)
+def open_on_two_devices(site: Site, visit: Visit, study: Study) -> tuple[Page, Page]:
+    """The same rater's page on a laptop and on a phone."""
     laptop, phone = visit(), visit(width=390)
     open_talk(laptop, site, study)
     phone.context.add_cookies(laptop.context.cookies())  # type: ignore[arg-type]
     phone.goto(f"{site.url}/rate")
     asked(phone)
+    return laptop, phone
+
+
+def test_a_conversation_that_two_devices_begin_at_once_loses_no_message(site: Site, visit: Visit) -> None:
+    study = talking(site, models(saying("Alpha"), saying("Beta")), turns=3)
+    laptop, phone = open_on_two_devices(site, visit, study)
     laptop.keyboard.type("Hello")
     press(laptop, "Enter")
     question = shown(laptop)
@@ -318,11 +324,7 @@ def test_a_conversation_that_went_on_on_another_device_is_shown_when_the_page_is
     site: Site, visit: Visit
 ) -> None:
     study = talking(site, models(saying("Alpha"), saying("Beta")))
-    laptop, phone = visit(), visit(width=390)
-    open_talk(laptop, site, study)
-    phone.context.add_cookies(laptop.context.cookies())  # type: ignore[arg-type]
-    phone.goto(f"{site.url}/rate")
-    asked(phone)
+    laptop, phone = open_on_two_devices(site, visit, study)
     phone.keyboard.type("Hello")
     phone.click("#send")
     question = shown(phone)

@@ -224,13 +224,13 @@ def screen(text: str) -> list[str]:
 def test_on_a_terminal_there_is_one_line_below_what_others_write(
     name: str, columns: int, on_terminal: dict[str, str]
 ) -> None:
-    found = on_terminal[name]
-    rows = screen(found)
+    output = on_terminal[name]
+    rows = screen(output)
     assert rows[:4] == [f"said {step}" for step in range(1, 5)]
     assert re.match(r"sft ━+ 4/4  0:00:0\d spent", rows[4])
     assert (columns == 100) == ("loss    0.25" in rows[4])
     assert rows[5:] == [""]
-    assert max(map(len, re.split(r"\r|\n|\x1b\[K", found))) < columns
+    assert max(map(len, re.split(r"\r|\n|\x1b\[K", output))) < columns
 
 
 def test_a_line_is_drawn_anew_where_it_has_changed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,16 +260,16 @@ def test_colours_can_be_switched_off(on_terminal: dict[str, str]) -> None:
 def test_a_terminal_that_nobody_watches_or_that_cannot_go_back_gets_lines(
     name: str, on_terminal: dict[str, str]
 ) -> None:
-    found = on_terminal[name]
-    assert "\x1b" not in found
-    assert "\r" not in found.replace("\r\n", "\n")
-    assert [line.split("  ")[0] for line in found.split("\r\n") if "sft" in line] == ["sft 1/4", "sft 4/4"]
+    output = on_terminal[name]
+    assert "\x1b" not in output
+    assert "\r" not in output.replace("\r\n", "\n")
+    assert [line.split("  ")[0] for line in output.split("\r\n") if "sft" in line] == ["sft 1/4", "sft 4/4"]
 
 
 def test_a_locale_without_the_characters_of_the_bar_gets_others(on_terminal: dict[str, str]) -> None:
-    found = on_terminal["of ASCII"]
-    assert found.isascii()
-    assert re.search(r"sft #+ 4/4", found)
+    output = on_terminal["of ASCII"]
+    assert output.isascii()
+    assert re.search(r"sft #+ 4/4", output)
 
 
 def test_a_terminal_that_becomes_narrower_gets_a_shorter_line() -> None:

@@ -118,12 +118,16 @@ def test_an_environment_counts_since_the_last_metrics(policy):
     assert environment.metrics() == {}
 
 
+def cpu_policy(tiny_model, monkeypatch, dtype):
+    monkeypatch.setattr(cpu_engine, "multiplies_bf16", lambda: True)
+    sizes = tiny.MIXED | {"initializer_range": 0.1, "max_position_embeddings": 512}
+    return policy_of(tiny_model("qwen3", **sizes), "cpu", dtype)
+
+
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
 def test_on_the_cpu_engine_no_bit_depends_on_time_or_memory(tiny_model, monkeypatch, batches, dtype):
-    monkeypatch.setattr(cpu_engine, "multiplies_bf16", lambda: True)
-    sizes = tiny.MIXED | {"initializer_range": 0.1, "max_position_embeddings": 512}
-    policy = policy_of(tiny_model("qwen3", **sizes), "cpu", dtype)
+    policy = cpu_policy(tiny_model, monkeypatch, dtype)
     rollout, environment = played(policy, sleeping(3, 0.02, 1))
     assert policy.extends_exactly
     with torch.no_grad():
@@ -141,9 +145,7 @@ def test_on_the_cpu_engine_no_bit_depends_on_time_or_memory(tiny_model, monkeypa
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
 def test_drafts_change_no_bit(tiny_model, monkeypatch, batches, dtype):
     """With right drafts there are fewer passes, with wrong ones tokens that are read in vain."""
-    monkeypatch.setattr(cpu_engine, "multiplies_bf16", lambda: True)
-    sizes = tiny.MIXED | {"initializer_range": 0.1, "max_position_embeddings": 512}
-    policy = policy_of(tiny_model("qwen3", **sizes), "cpu", dtype)
+    policy = cpu_policy(tiny_model, monkeypatch, dtype)
     passes, errors = Counter(), random.Random(0)
 
     class Prepared(Drafts):

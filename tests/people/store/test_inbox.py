@@ -24,7 +24,7 @@ from tutelage.people import (
     submit,
     write_note,
 )
-from tutelage.people.store.inbox import AGAIN, Alarm, alarm_of, notice_agreement, notice_round, set_alarm
+from tutelage.people.store.inbox import RECOVERY, Alarm, alarm_of, notice_agreement, notice_round, set_alarm
 
 from ..worlds import asked, item_rows, records, study_of, work
 
@@ -228,7 +228,7 @@ def test_agreement_is_told_when_it_falls_and_again_after_it_has_risen(store: Sto
     study = study_of(store, 1).id
     assert not notice_agreement(store, study, 0.1, 30)  # nobody asked
     set_alarm(store, study, 0.7, actor="boss")
-    course = [0.8, 0.69, 0.5, 0.7, 0.69, 0.7 + AGAIN, 0.69]
+    course = [0.8, 0.69, 0.5, 0.7, 0.69, 0.7 + RECOVERY, 0.69]
     assert [notice_agreement(store, study, each, 30) for each in course] == [
         False,
         True,

@@ -29,11 +29,13 @@ NoticeKind: TypeAlias = Literal[
     "flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement"
 ]
 LONGEST_NOTE = 2_000
+RECOVERY = 0.02
+"""Margin above the minimum that the agreement must reach before another notice."""
 QUIET = ("reason",)
 """Kinds that are listed only on request: reasons of ordinary answers, which some studies ask for."""
 
 _notices, _items, _raters, _judgements = schema.notice, schema.item, schema.rater, schema.judgement
-_assignments = schema.assignment
+_assignments, _alarms = schema.assignment, schema.alarm
 _NOTICES = (
     sa.select(_notices, _items.c.key, schema.prompt.c.messages, _raters.c.name)
     .add_columns(_raters.c.kind.label("rater_kind"))
@@ -281,11 +283,6 @@ def _notice(row: sa.RowMapping) -> Notice:
     )  # fmt: skip
 
 
-AGAIN = 0.02
-"""Margin above the threshold that the agreement must reach before another notice."""
-_alarms = schema.alarm
-
-
 @dataclass(frozen=True)
 class Alarm:
     """Minimum agreement of a study, as a share; `low` if owners have been notified and it has not recovered since."""
@@ -337,12 +334,12 @@ def alarm_of(store: Store, study_id: int) -> Alarm | None:
 
 
 def notice_agreement(store: Store, study_id: int, agreement: float, items: int) -> bool:
-    """Add a notice if the agreement has fallen below the study's alarm, once until it rises by `AGAIN` above the
+    """Add a notice if the agreement has fallen below the study's alarm, once until it rises by `RECOVERY` above the
     threshold; returns whether one was added."""
     alarm = alarm_of(store, study_id)
     if alarm is None or (agreement < alarm.agreement and alarm.low):
         return False
-    falls, rises = agreement < alarm.agreement, alarm.low and agreement >= alarm.agreement + AGAIN
+    falls, rises = agreement < alarm.agreement, alarm.low and agreement >= alarm.agreement + RECOVERY
     if not falls and not rises:
         return False
     mine = sa.and_(_alarms.c.study_id == study_id, _alarms.c.agreement == alarm.agreement)

@@ -103,36 +103,36 @@ def announce_member(site: Site, rater: Rater, session: str, device: str, respons
     current = use_session(site.store, session, device) if site.mount and rater.role in DECIDING else None
     if current is not None:
         study = study_of(site.store, rater.study_id)
-        _set(site, response, f"{current[1]}.{_code(study, current[1])}")
+        _set_member(site, response, f"{current[1]}.{_member_code(study, current[1])}")
 
 
 def forget_member(site: Site, response: Response) -> None:
     """Delete the front page's cookie for this browser's session."""
     if site.mount:
-        _set(site, response, "")
+        _set_member(site, response, "")
 
 
 def member_study(site: Site, cookies: Mapping[str, str]) -> Study | None:
     """The study of a site, if this browser has an owner's or reviewer's session in it."""
-    number, _, code = cookies.get(_name(site), "").partition(".")
+    number, _, code = cookies.get(_member_cookie(site), "").partition(".")
     if site.study_id is None or not record_number(number):
         return None
     study = study_of(site.store, site.study_id)
-    if not hmac.compare_digest(code.encode(), _code(study, int(number)).encode()):
+    if not hmac.compare_digest(code.encode(), _member_code(study, int(number)).encode()):
         return None
     member = session_owner(site.store, study.id, int(number))
     return study if member is not None and member.role in DECIDING else None
 
 
-def _code(study: Study, session: int) -> str:
+def _member_code(study: Study, session: int) -> str:
     return hmac.new(bytes.fromhex(study.secret), f"front {session}".encode(), hashlib.sha256).hexdigest()
 
 
-def _name(site: Site) -> str:
+def _member_cookie(site: Site) -> str:
     name = f"tutelage_front_{hashlib.sha256(site.root.encode()).hexdigest()[:8]}"
     return f"__Secure-{name}" if site.secure else name
 
 
-def _set(site: Site, response: Response, value: str) -> None:
+def _set_member(site: Site, response: Response, value: str) -> None:
     path = site.root.removesuffix(site.mount) or "/"
-    response.headers.append("set-cookie", cookie_header(_name(site), value, secure=site.secure, path=path))
+    response.headers.append("set-cookie", cookie_header(_member_cookie(site), value, secure=site.secure, path=path))

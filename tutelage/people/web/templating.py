@@ -71,8 +71,8 @@ def templates(language: str, root: str = "") -> jinja2.Environment:
     environment.filters["date"] = partial(catalogue.date, language=language)
     environment.globals |= {"version": __version__, "root": root, "mailto": _mailto}
     environment.globals["language"] = LANGUAGES[language]
-    of_scripts = json.dumps(catalogue.script_words(language), ensure_ascii=False)
-    environment.globals["script_words"] = Markup(of_scripts.replace("<", "\\u003c"))  # safe inside a script element
+    script_json = json.dumps(catalogue.script_words(language), ensure_ascii=False)
+    environment.globals["script_words"] = Markup(script_json.replace("<", "\\u003c"))  # safe inside a script element
     return environment
 
 
