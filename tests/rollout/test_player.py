@@ -587,6 +587,30 @@ def test_tools_are_offered_in_prompts_that_have_messages_and_no_tools(policy):
             environment.offer([other])
 
 
+def test_batches_turn_by_turn_have_one_order_whatever_tools_take_longer(policy):
+    """Their order is that of the prompts, and then that of the names of turns."""
+
+    class Noting(LocalGenerator):
+        def generate(self, prompts, n, sampling, *, seed):
+            batches[-1].append((prompts.ids, n))
+            return super().generate(prompts, n, sampling, seed=seed)
+
+    async def late(row, episode):
+        await asyncio.sleep(next(delays))
+        await episode.chat()
+        await asyncio.sleep(next(delays))
+        await episode.chat({"role": "user", "content": "And?"})
+        return 0.0
+
+    batches, seconds = [], [0.03 * (number % 3) for number in range(12)]
+    for order in (seconds, seconds[::-1]):
+        batches.append([])
+        delays = iter(order)
+        played(policy, late, generator=Noting(policy), deterministic=True)
+    assert batches[0][0] == (("a", "b", "c"), 2)
+    assert batches[0] == batches[1]
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_turn_that_an_episode_does_not_wait_for_ends_with_it(policy, caplog, deterministic):
     expected = played(policy, once, n=2, deterministic=deterministic)

@@ -199,10 +199,10 @@ class Player:
         sampling: config.Sampling,
         seed: int,
     ) -> None:
-        """Sample the turns of some episodes. First turns of all samples of a prompt are those that the generator gives
-        it without an environment."""
+        """Sample the turns of some episodes, in an order apart from the time of requests. First turns of all samples of
+        a prompt are those that the generator gives it without an environment."""
         plain = Counter(one.trace.prompt.id for one in requests if _is_plain(one, first))
-        whole = [name for name, count in plain.items() if count == n]
+        whole = [name for name in first if plain[name] == n]
         grouped = sorted(
             (one for one in requests if one.trace.prompt.id in whole),
             key=lambda one: (whole.index(one.trace.prompt.id), one.trace.number),
