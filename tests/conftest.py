@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,15 +28,13 @@ os.environ.setdefault("TUTELAGE_PRODUCTS", "own")  # not what is fastest, which 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts a job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that tests start would inherit it
 
-TEMPORARY: list[str] = []
-"""Folders that this process removes at the end."""
 MEMORY = Path("/dev/shm")
 """Holds all temporary files where it has the room: runs and checkpoints are forced to the disk, each in 5 to 10 ms, and
 no test is about disks. They are removed at the end, those of failed tests too: set TMPDIR to keep them."""
 if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     tempfile.tempdir = tempfile.mkdtemp(prefix="tests-", dir=MEMORY)
     os.environ["TMPDIR"] = tempfile.tempdir  # of the workers, and of the programs that tests start
-    TEMPORARY.append(tempfile.tempdir)
+    Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=-200)  # after multiprocessing's own folder
 
 # A machine that others use too may be slow at any moment. `make test-long` looks at more examples of every law.
 settings.register_profile("quick", deadline=None, max_examples=25)
@@ -65,11 +64,6 @@ def marks_of(path: Path) -> set[str]:
     """The marks of a file or a folder below `tests`: those of the folders that it lies in."""
     below = [path, *path.parents]
     return {mark for place, mark in MARKS.items() if TESTS / place in below}
-
-
-def pytest_unconfigure() -> None:
-    while TEMPORARY:
-        shutil.rmtree(TEMPORARY.pop(), ignore_errors=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
