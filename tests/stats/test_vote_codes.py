@@ -18,6 +18,7 @@ def test_a_later_vote_replaces_the_earlier_one_and_is_counted():
 def test_numbers_are_ordered_as_numbers_and_words_as_words():
     assert Votes.of("uvw", "rrr", ["10", "-2", "9"]).choices == ("-2", "9", "10")
     assert Votes.of("uv", "rr", ["tie", "a"]).choices == ("a", "tie")
+    assert Votes.of("uvw", "rrr", ["9", "NaN", "10"]).choices == ("10", "9", "NaN")  # NaN has no place among numbers
 
 
 def test_given_choices_fix_the_codes_even_if_some_never_occur():

@@ -302,11 +302,26 @@ def test_a_tie_stands_between_the_two_others_and_an_order_is_kept(tmp_path):
     assert (plain.votes.choices, plain.ordered) == (("a", "b", "c"), False)
 
 
+def test_an_order_names_points_that_nobody_chose_and_choices_in_any_spelling(tmp_path):
+    rows = "item,rater,choice\n1,Ada,1\n1,Bo,2\n2,Ada,4\n2,Bo,5\n"
+    found = read_votes(file(tmp_path, rows), VoteFileColumns("item", "rater", order=("1", "2", "3", "4.0", "5")))
+    assert (found.votes.choices, found.votes.choice.tolist()) == (("1", "2", "3", "4", "5"), [0, 1, 3, 4])
+    assert [note for note in found.notes if note.endswith(": 3")]
+    words = read_votes(
+        file(tmp_path, "item,rater,choice\n1,Ada,Worse\n1,Bo,better\n"),
+        VoteFileColumns("item", "rater", order=("worse", "BETTER")),
+    )
+    assert (words.votes.choices, words.notes) == (("Worse", "better"), ())
+
+
 def test_sides_with_a_strength_stand_around_the_tie(tmp_path):
     rows = "item,rater,choice,s\n1,Ada,b,1\n1,Bo,tie,0\n2,Ada,a,1\n2,Bo,a,3\n3,Bo,b,2\n"
     columns = VoteFileColumns("item", "rater", strength="s")
     found = read_votes(file(tmp_path, rows), columns)
-    assert (found.votes.choices, found.ordered) == (("a 3", "a 1", "tie", "b 1", "b 2"), True)
+    seven = ("a 3", "a 2", "a 1", "tie", "b 1", "b 2", "b 3")  # the tie is in the middle, whoever chose what
+    assert (found.votes.choices, found.ordered) == (seven, True)
+    one_sided = read_votes(file(tmp_path, "item,rater,choice,s\n1,Ada,a,2.0\n1,Bo,a,1\n2,Ada,b,1.0\n"), columns)
+    assert one_sided.votes.choices == ("a 2", "a 1", "b 1", "b 2")  # none of them is a tie
     for wrong, named in ((rows.replace("b,2", "c,2"), "c 2"), (rows.replace("b,2", "b,"), "'s'")):
         with pytest.raises(TutelageError, match="--strength s") as refusal:
             read_votes(file(tmp_path, wrong), columns)

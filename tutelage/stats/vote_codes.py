@@ -1,5 +1,6 @@
 """Votes as integer codes: the input of all statistics in this package."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
@@ -89,10 +90,18 @@ class Votes:
 
 def ordered_names(names: set[str]) -> tuple[str, ...]:
     """Names in numerical order if all are numbers, otherwise in alphabetical order."""
+    alphabetical = tuple(sorted(names))
+    values = numbers_of(alphabetical)
+    return alphabetical if values is None else tuple(name for _, name in sorted(zip(values, alphabetical, strict=True)))
+
+
+def numbers_of(names: Sequence[str]) -> list[float] | None:
+    """The numbers that the names are; None unless all are numbers, which NaN is not."""
     try:
-        return tuple(sorted(names, key=lambda name: (float(name), name)))
+        values = [float(name) for name in names]
     except ValueError:
-        return tuple(sorted(names))
+        return None
+    return None if any(map(math.isnan, values)) else values
 
 
 def _encode(names: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:

@@ -21,6 +21,7 @@ from tutelage.data.tables import Table, read_table
 from tutelage.data.vote_rows import (
     cell_text,
     choice_names,
+    fold_choice,
     item_names,
     rater_names,
     rejected_rows,
@@ -46,7 +47,7 @@ _PLACES_NAMED = 3
 class VoteFileColumns:
     """Names of the columns with the item, the rater, the choice and optionally the known answer. By default the choice
     is in `choice`, or in `verdict` for the export of a study. With a column `strength` the classes are the sides with
-    their strength, "a 3" … "tie" … "b 3". `order` names the classes in their order, if they have one."""
+    each strength that occurs, "a 3" … "tie" … "b 3". `order` names the classes in their order, if they have one."""
 
     item: str
     rater: str
@@ -88,9 +89,10 @@ def read_votes(path: str, columns: VoteFileColumns, *, keep_rejected: bool = Fal
     Items, raters and choices are the same by the rules of `data.vote_rows`. Skips unreadable rows, rows without item,
     rater or choice, work that a platform rejected (unless `keep_rejected`), and all but the last vote of a rater on an
     item; in the export of a study also skipped and excluded judgements. An item with conflicting known answers counts
-    as unknown. The choices are in the order of `columns.order`, of three with a tie (`TIES`) the tie is in the middle,
-    and otherwise they are sorted. Raises TutelageError for a missing column, no usable row, a choice column with more
-    than 50 different values, a gold column without any of its values, or an order that is not one of the choices.
+    as unknown. The choices are in the order of `columns.order`, which may have classes without votes; of three with a
+    tie (`TIES`) the tie is in the middle, and otherwise they are sorted. Raises TutelageError for a missing column, no
+    usable row, a choice column with more than 50 different values, a gold column without any of its values, or an order
+    that lacks a choice.
     """
     table = read_table(path)
     number = len(table.rows) + len(table.broken)
@@ -108,7 +110,7 @@ def read_votes(path: str, columns: VoteFileColumns, *, keep_rejected: bool = Fal
     _refuse_unusable(rows, table, columns, left_out)
     notes = [*(f"{_places(where)} left out: {reason}" for reason, where in left_out.items()), *notes]
     answers = _known_answers(rows, notes)
-    choices, ordered = _in_order(ordered_names({row.choice for row in rows} | set(answers.values())), columns)
+    choices, ordered = _in_order(ordered_names({row.choice for row in rows} | set(answers.values())), columns, notes)
     votes = Votes.of([row.item for row in rows], [row.rater for row in rows], [row.choice for row in rows], choices)
     codes = {choice: code for code, choice in enumerate(choices)}
     gold = np.array([codes[answers[item]] if item in answers else -1 for item in votes.items], dtype=np.int64)
@@ -200,7 +202,7 @@ def _complete_rows(table: Table, columns: VoteFileColumns, left_out: dict[str, l
             item, rater, choice = cells = [cell_text(row.values, name) for name in needed]
             gold = cell_text(row.values, columns.gold)
             if columns.strength and choice and choice.lower() not in TIES:
-                choice = f"{choice} {cell_text(row.values, columns.strength)}".strip()
+                choice = f"{choice} {_strength(cell_text(row.values, columns.strength))}".strip()
         except Unusable as error:
             left_out.setdefault(str(error), []).append(row.where)
             continue
@@ -283,17 +285,11 @@ def _known_answers(rows: list[_Row], notes: list[str]) -> dict[str, str]:
     return {item: answer for item, answer in answers.items() if item not in contradictions}
 
 
-def _in_order(choices: tuple[str, ...], columns: VoteFileColumns) -> tuple[tuple[str, ...], bool]:
-    """The choices in their order, and whether it is known."""
+def _in_order(choices: tuple[str, ...], columns: VoteFileColumns, notes: list[str]) -> tuple[tuple[str, ...], bool]:
+    """The choices in their order, and whether it is known; classes of `columns.order` without votes are added to
+    `notes`."""
     if columns.order:
-        missing, strange = set(choices) - set(columns.order), set(columns.order) - set(choices)
-        if missing or strange or len(columns.order) > len(choices):
-            differ = [f"lacks {_some(missing)}"] * bool(missing) + [f"has {_some(strange)} besides"] * bool(strange)
-            raise TutelageError(
-                f"--order {','.join(columns.order)} {' and '.join(differ) or 'names a class twice'}. Name every choice "
-                f"of the column '{columns.choice}' once; they are {_some(choices)}."
-            )
-        return columns.order, True
+        return _in_given_order(choices, columns, notes), True
     tie = [choice for choice in choices if choice.lower() in TIES]
     if columns.strength:
         return _by_strength([choice for choice in choices if choice not in tie], tie, columns), True
@@ -303,8 +299,31 @@ def _in_order(choices: tuple[str, ...], columns: VoteFileColumns) -> tuple[tuple
     return choices, False
 
 
+def _in_given_order(choices: tuple[str, ...], columns: VoteFileColumns, notes: list[str]) -> tuple[str, ...]:
+    """The classes of `columns.order`, those with votes as they are written there."""
+    written = {fold_choice(choice): choice for choice in choices}
+    order = tuple(written.get(fold_choice(name), name) for name in columns.order)
+    missing, unused = set(choices) - set(order), set(order) - set(choices)
+    if missing or len(set(order)) < len(order):
+        differ = f"lacks {_some(missing)}" if missing else "names a class twice"
+        raise TutelageError(
+            f"--order {','.join(columns.order)} {differ}. Name every choice of the column '{columns.choice}' once; "
+            f"they are {_some(choices)}."
+        )
+    if unused:
+        notes.append(f"classes of --order that no rater chose: {_some(unused)}")
+    return order
+
+
+def _strength(cell: str) -> str:
+    """The strength in its shortest notation, if it is a number."""
+    number = _number(cell)
+    return cell if number is None else f"{number:.15g}"
+
+
 def _by_strength(strong: list[str], tie: list[str], columns: VoteFileColumns) -> tuple[str, ...]:
-    """The choices from the strongest for one side over the tie to the strongest for the other."""
+    """The choices from the strongest for one side over the tie to the strongest for the other. Both sides have every
+    strength, also one that nobody chose for one of them: the tie is in the middle of the scale."""
     parts = [choice.rpartition(" ") for choice in strong]
     sides = sorted({side for side, _, _ in parts})
     unnumbered = [choice for choice, (_, _, strength) in zip(strong, parts, strict=True) if _number(strength) is None]
@@ -313,8 +332,8 @@ def _by_strength(strong: list[str], tie: list[str], columns: VoteFileColumns) ->
             f"--strength {columns.strength} needs two sides with a number each, and at most one tie, in the columns "
             f"'{columns.choice}' and '{columns.strength}'; they hold {_some(unnumbered or strong + tie)}."
         )
-    by_strength = sorted(strong, key=lambda choice: float(choice.rpartition(" ")[2]))
-    one, other = ([choice for choice in by_strength if choice.rpartition(" ")[0] == side] for side in sides)
+    strengths = sorted({strength for _, _, strength in parts}, key=float)
+    one, other = ([f"{side} {strength}" for strength in strengths] for side in sides)
     return (*reversed(one), *tie, *other)
 
 

@@ -162,7 +162,7 @@ def test_an_order_that_is_needed_or_wrong_is_refused(tmp_path, capsys):
         assert "--order" in refusal
         assert run(path, *flags, "--order", "low,mid,high") == 0
         capsys.readouterr()
-    for order, named in (("low,mid", "high"), ("low,mid,high,top", "top"), ("low,mid,high,mid", "low,mid,high,mid")):
+    for order, named in (("low,mid", "high"), ("low,mid,top", "high"), ("low,mid,high,mid", "low,mid,high,mid")):
         assert run(path, "--order", order) == 2
         refusal = capsys.readouterr().err
         assert f"--order {order}" in refusal

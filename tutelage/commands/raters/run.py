@@ -12,7 +12,7 @@ from tutelage.stats.calibration import Calibration, calibration, label_hits
 from tutelage.stats.model_choice import Choice, choose_model, fit_model
 from tutelage.stats.rater_checks import RaterFlag, rater_flags
 from tutelage.stats.reliability import Reliability, majority
-from tutelage.stats.vote_codes import Floats, Ints
+from tutelage.stats.vote_codes import Floats, Ints, numbers_of
 from tutelage.stats.vote_files import VoteFile, VoteFileColumns, read_votes, write_table
 
 
@@ -138,7 +138,7 @@ def raters(settings: RatersSettings) -> RatersResult:
         gold is not None,
         rater_flags(votes, model),
         pair_agreement(votes, seed=settings.seed),
-        krippendorff_alpha(votes, settings.level, _numbers(votes.choices)),
+        krippendorff_alpha(votes, settings.level, numbers_of(votes.choices)),
     )
     if settings.out:
         write_table(settings.out, *_label_table(result))
@@ -149,7 +149,7 @@ def raters(settings: RatersSettings) -> RatersResult:
 
 def _ordered(settings: RatersSettings, file: VoteFile) -> bool:
     """Whether the choices are in a known order. Raises TutelageError if the settings need one that is unknown."""
-    ordered = file.ordered or (settings.level != "nominal" and _numbers(file.votes.choices) is not None)
+    ordered = file.ordered or (settings.level != "nominal" and numbers_of(file.votes.choices) is not None)
     needs = [
         *(["--level ordinal"] if settings.level == "ordinal" else []),
         *(["--model ordinal"] if settings.model == "ordinal" else []),
@@ -165,14 +165,6 @@ def _ordered(settings: RatersSettings, file: VoteFile) -> bool:
 def flag_text(flags: tuple[RaterFlag, ...]) -> str:
     """Format the flags of a rater with their evidence on one line."""
     return "; ".join(f"{flag.kind.replace('_', ' ')}: {flag.evidence}" for flag in flags)
-
-
-def _numbers(choices: tuple[str, ...]) -> list[float] | None:
-    """Convert the choices to numbers, if all are numeric."""
-    try:
-        return [float(choice) for choice in choices]
-    except ValueError:
-        return None
 
 
 def _label_table(result: RatersResult) -> tuple[list[str], list[list[object]]]:
