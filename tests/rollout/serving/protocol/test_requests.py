@@ -7,7 +7,7 @@ import pytest
 from call_templates import SCHEMA
 from offenders import for_each
 
-from tutelage.data.records import Message, ToolCall
+from tutelage.data.records import Message, ToolCall, message_row
 from tutelage.rollout.serving.protocol.bodies import ChatFields
 from tutelage.rollout.serving.protocol.request_fields import RequestError, read_fields
 from tutelage.rollout.serving.protocol.requests import read_conversation
@@ -42,6 +42,15 @@ def test_messages_may_have_more_than_is_read() -> None:
     assert read(message) == (Message("system", "Be kind."),)
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_the_thinking_of_an_earlier_turn_is_that_of_the_record(name: str) -> None:
+    """Chat templates write it, so a conversation without it would have another completion."""
+    message = Message("assistant", "Six.", "Two and four.")
+    assert read(ASKED, {"role": "assistant", "content": "Six.", name: "Two and four."}, ASKED)[1] == message
+    assert read(ASKED, message_row(message), ASKED)[1] == message
+    assert read(ASKED | {name: "x"})[0] == Message("user", "How far?")
+
+
 def test_no_tool_is_offered_with_the_choice_of_none() -> None:
     assert read(ASKED, tool_choice="none", **TOOLS) == (Message("user", "How far?"),)
     assert read(ASKED, tool_choice="auto", parallel_tool_calls=True, **TOOLS)[0].tools == (SCHEMA,)
@@ -61,6 +70,8 @@ NAMED = {"type": "function", "function": {"name": "lookup"}}
         ([ASKED, RESULT], {}, "messages[1].tool_call_id", "call_1"),
         ([ASKED, CALLED, RESULT | {"tool_call_id": "x"}], {}, "messages[2].tool_call_id", "'x'"),
         ([ASKED, CALLED | {"tool_calls": []}], {}, "messages[1].content", "missing"),
+        ([ASKED, {"role": "assistant", "content": "", "reasoning": {}}], {}, "messages[1].reasoning", "text"),
+        ([ASKED, CALLED | {"function_call": {"name": "f"}}], {}, "messages[1].function_call", "tool_calls"),
         ([ASKED, CALLED | {"tool_calls": [{"id": "a"}]}], {}, "messages[1].tool_calls", "without a name"),
         ([ASKED, CALLED | {"tool_calls": "x"}], {}, "messages[1].tool_calls", "JSON"),
         (

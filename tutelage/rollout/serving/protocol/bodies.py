@@ -73,8 +73,13 @@ class MessageFields(Struct, frozen=True):
         | None
     ) = None
     """Required, except of an assistant with calls."""
+    reasoning_content: Text = ""
+    reasoning: Text = ""
+    """Thinking of an assistant, by either name."""
     tool_calls: Any = None
     """Calls of an assistant."""
+    function_call: Any = None
+    """A call in OpenAI's form before `tool_calls`, which is refused."""
     tool_call_id: Text = ""
     """The call whose result a tool's message is."""
 

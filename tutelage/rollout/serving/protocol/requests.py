@@ -116,6 +116,8 @@ def read_conversation(fields: ChatFields) -> Messages:
 def _read_message(fields: MessageFields, section: str) -> Message:
     """Message for the chat template."""
     role: Role = "system" if fields.role == "developer" else fields.role
+    if fields.function_call is not None:
+        raise refusal(f"{section}.function_call", "is not supported here: give the call in tool_calls")
     with _refused(f"{section}.tool_calls"):
         named = role == "assistant" and fields.tool_calls
         calls = read_calls(fields.tool_calls, f"{section}.tool_calls") if named else ()
@@ -123,7 +125,8 @@ def _read_message(fields: MessageFields, section: str) -> Message:
         raise refusal(f"{section}.content", "is missing: give a text")
     parts = fields.content or ""
     text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
-    return Message(role, text, calls=calls, call_id=fields.tool_call_id if role == "tool" else "")
+    thinking = fields.reasoning_content or fields.reasoning if role == "assistant" else ""
+    return Message(role, text, thinking, calls, call_id=fields.tool_call_id if role == "tool" else "")
 
 
 @contextmanager
