@@ -3,6 +3,7 @@ one."""
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 from offenders import for_each
@@ -322,6 +323,10 @@ def test_sides_with_a_strength_stand_around_the_tie(tmp_path):
     assert (found.votes.choices, found.ordered) == (seven, True)
     one_sided = read_votes(file(tmp_path, "item,rater,choice,s\n1,Ada,a,2.0\n1,Bo,a,1\n2,Ada,b,1.0\n"), columns)
     assert one_sided.votes.choices == ("a 2", "a 1", "b 1", "b 2")  # none of them is a tie
+    export = HEADER + "1,i,r,human,production,a,3,\n2,i,s,human,production,both_bad,0,\n3,j,r,human,production,tie,0,\n"
+    found = read_votes(file(tmp_path, export + "4,j,s,human,production,b,1,\n"), replace(columns, strength="strength"))
+    assert (found.votes.choices, len(found.votes)) == (("a 3", "a 1", "tie", "b 1", "b 3"), 3)
+    assert [note for note in found.notes if "both bad" in note and "line 3" in note]
     for wrong, named in ((rows.replace("b,2", "c,2"), "c 2"), (rows.replace("b,2", "b,"), "'s'")):
         with pytest.raises(TutelageError, match="--strength s") as refusal:
             read_votes(file(tmp_path, wrong), columns)

@@ -141,7 +141,7 @@ def _with_choice(
     table: Table, columns: VoteFileColumns, left_out: dict[str, list[str]]
 ) -> tuple[Table, VoteFileColumns]:
     """The table and its columns with the name of the choice column, without skipped and excluded judgements of an
-    export.
+    export, and with strengths without those that both are bad.
 
     Raises TutelageError for the export of a study whose kind of question has no choices as verdicts.
     """
@@ -153,6 +153,8 @@ def _with_choice(
             left_out.setdefault("excluded from the study", []).append(row.where)
         elif row.values.get(CHOICE) == "skip":
             left_out.setdefault("skipped", []).append(row.where)
+        elif columns.strength and row.values.get(CHOICE) == "both_bad":
+            left_out.setdefault("both bad, which is on neither side", []).append(row.where)
         else:
             rows.append(row)
     other = sorted({str(row.values.get(CHOICE)) for row in rows} - _CLASSES)
