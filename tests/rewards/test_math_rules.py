@@ -177,6 +177,19 @@ def test_formulas_are_compared_by_what_they_mean(answer: str, wanted: str, score
         ("5", "5 km", 1.0),
         ("{1, 2}", "1,2", 1.0),
         ("$1024$", "2^10", 1.0),
+        (r"\boxed{10\,000}", "10000", 1.0),
+        (r"\boxed{10\,000}", r"20\,000", 0.0),
+        (r"\boxed{10 000}", "0", 0.0),
+        ("$10 000$", "$20 000$", 0.0),
+        (r"\boxed{1~234\ 567}", "1234567", 1.0),
+        (r"\boxed{1.000.000}", "1000000", 1.0),
+        (r"\boxed{1.000.000}", r"\boxed{2.000.000}", 0.0),
+        (r"\boxed{0.123\,456}", "0.123456", 1.0),
+        (r"\boxed{x^2\,300}", "300x^2", 1.0),
+        (r"\boxed{(1,\,200)}", "(1,200)", 1.0),
+        ("x = ٤٢", "42", 1.0),
+        (r"\boxed{٣٫٥}", "3.5", 1.0),
+        ("42", "४२", 1.0),
     ]
 )
 def test_a_numeral_is_read_wholly_or_not_at_all(answer: str, wanted: str, score: float) -> None:

@@ -11,11 +11,17 @@ from typing import Any
 import math_verify
 from sympy import Expr  # type: ignore[import-untyped]
 
+from tutelage.rewards.numerals import with_ascii_digits
 from tutelage.rewards.sandbox import limited
 
 SMALL = 1e-3
 """Below it, six decimals are too few to tell numbers apart."""
 _DOTS = re.compile(r"\\[lc]?dots")  # math-verify reads 1, 2, \ldots, n as 2
+_BETWEEN = r"(?:[ \u00a0\u202f\u2009~'’]|\\[,;: ])"
+_GROUPED = re.compile(
+    rf"(?<![\w.,^])\d{{1,3}}(?:(?:{_BETWEEN}\d{{3}})+|(?:\.\d{{3}}){{2,}})(?!\d)|(?<=\d\.)(?:\d{{3}}{_BETWEEN})+\d{{1,3}}(?!\d)"
+)
+"""Digits in groups. math-verify takes groups for factors, so that 10 000 and 20 000 are 0."""
 _UPRIGHT = re.compile(r"\\(?:mathrm|text|operatorname)\{([ei])\}")
 
 
@@ -59,8 +65,10 @@ def _far(one: Any, other: Any) -> bool:
 
 
 def _plain(text: str) -> str:
-    r"""Text with e and i in italics: math-verify drops \mathrm{e} with all that follows."""
-    return _UPRIGHT.sub(r"\1", text)
+    r"""Text with e and i in italics, since math-verify drops \mathrm{e} with all that follows, and with digits
+    from 0 to 9 that are in no groups."""
+    whole = _GROUPED.sub(lambda match: re.sub(rf"{_BETWEEN}|\.", "", match[0]), with_ascii_digits(text))
+    return _UPRIGHT.sub(r"\1", whole)
 
 
 @lru_cache(maxsize=64)

@@ -197,14 +197,19 @@ def _plain(text: str, mark: Mark) -> str:
     if not text.isascii():
         text = re.sub(r"[¼-¾⅐-⅞↉]", lambda match: " " + unicodedata.normalize("NFKC", match[0]), text)
         text = re.sub(r"(?<=\d) +(?=\d+⁄)", " ", re.sub(r"(?<!\d) (?=\d+⁄)", "", text))
-        text = text.translate(_CHARACTERS).replace("٫", mark).replace("٬", "," if mark == "." else ".")
         text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: f"^{{{match[0].translate(_SUPERSCRIPTS)}}}", text)
-        text = re.sub(r"[^\D0-9]", lambda match: str(unicodedata.decimal(match[0])), text)
+        text = with_ascii_digits(text.translate(_CHARACTERS), mark)
     if "\\" in text or "{,}" in text or "~" in text:
         text = re.sub(r"\\[,;: ]|~", " ", text.replace("{,}", ",").replace(r"\!", "").replace(r"\$", "$"))
         text = re.sub(r"\^\s*(?:\\circ|\{\s*\\circ\s*\})", "°", text)
         text = _FRACTION.sub(_fraction, text)
     return re.sub(r"(?<=[=≈({])( ?[-+])\s+(?=[$.\d])", r"\1", text)
+
+
+def with_ascii_digits(text: str, mark: Mark = ".") -> str:
+    """Text with the decimal digits of every script as 0 to 9, and their separators as those of `mark`."""
+    text = text.replace("٫", mark).replace("٬", "," if mark == "." else ".")
+    return re.sub(r"[^\D0-9]", lambda match: str(unicodedata.decimal(match[0])), text)
 
 
 def _fraction(match: re.Match[str]) -> str:
