@@ -119,7 +119,7 @@ def steps_of(name: str, place: Place) -> Figures:
     preferences), and the peak memory of this process."""
     import tutelage
     from bench.ours import step_ends
-    from tutelage.commands.dpo import pairs as preference_files
+    from tutelage.commands.dpo import run as preference_files
 
     command, settings = SETTINGS[name]
     with timed(preference_files, "refer", time.process_time) as referring, step_ends(time.process_time) as ends:

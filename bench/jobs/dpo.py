@@ -46,7 +46,7 @@ def settings(place: Place) -> Any:
 def ours(place: Place) -> Measurement:
     """`tutelage dpo`."""
     from bench.ours import durations, run_workflow
-    from tutelage.commands.dpo import pairs as preference_files
+    from tutelage.commands.dpo import run as preference_files
     from tutelage.commands.dpo.run import dpo
 
     with timed(preference_files, "refer") as spent:

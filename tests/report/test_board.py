@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.report.board import LINES, POINTS, ROWS, Board, FollowedRun, GrowingTable, View, run_folders, thinned
-from tutelage.report.board_page import render_frame, render_parts
+from tutelage.report.board import (
+    LINES,
+    ROWS,
+    Board,
+    FollowedRun,
+    GrowingTable,
+    View,
+    render_frame,
+    render_parts,
+    run_folders,
+)
 
 
 def write(folder: Path, rows: list[dict[str, object]], name: str = "metrics") -> None:
@@ -172,15 +181,6 @@ def test_texts_are_shown_and_never_run(tmp_path: Path) -> None:
     assert "<script" not in parts
     assert "<img" not in parts
     assert render_frame(board, "n").count("<script") == 1
-
-
-def test_thinned_lines_keep_their_extremes_and_their_ends() -> None:
-    points = [(float(n), float((n * 7919) % 10007)) for n in range(9000)]
-    kept = thinned(points)
-    assert len(kept) <= POINTS + 1
-    assert kept == sorted(kept)
-    assert {min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1]), points[-1]} <= set(kept)
-    assert thinned(points[:10]) == points[:10]
 
 
 def test_following_a_long_run_takes_a_hundredth_of_a_processor(tmp_path: Path) -> None:

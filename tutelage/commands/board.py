@@ -90,8 +90,7 @@ class BoardRequest(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the page or its parts."""
-        from tutelage.report.board import View
-        from tutelage.report.board_page import render_frame, render_parts
+        from tutelage.report.board import View, render_frame, render_parts
 
         path, _, query = self.path.partition("?")
         if self.headers.get("Host") not in self.server.names:

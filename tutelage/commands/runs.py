@@ -37,8 +37,7 @@ from tutelage.report.model_card import write_model_card
 from tutelage.rewards.factory import judging_costs
 from tutelage.rollout.generator import EncodedPrompt
 from tutelage.train.learner import Step
-from tutelage.train.run.folder import Run
-from tutelage.train.run.follower import Follower, Opening
+from tutelage.train.run.folder import Follower, Opening, Run
 from tutelage.train.run.json_lines import read_lines
 from tutelage.train.run.loop import Training, resume_libraries
 from tutelage.train.run.profiler import profiled

@@ -161,8 +161,8 @@ def _run_all(settings: WatchSettings) -> int:
 def offer(settings: WatchSettings, candidate: Path) -> None:
     """Print what the users of a candidate show so far, and the command that promotes it, without the password of a
     database."""
+    from tutelage.commands.promote.run import NoResponses, condition_lines, evidence_of
     from tutelage.commands.promote.settings import PromoteSettings
-    from tutelage.commands.split_evidence import NoResponses, condition_lines, evidence_of
     from tutelage.people.store.engine import without_password
 
     study = settings.db or settings.study

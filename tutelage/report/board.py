@@ -1,4 +1,5 @@
-"""A folder of runs as they grow: what each has logged so far, and the parts of a page about some of them.
+"""A folder of runs as they grow: what each has logged so far, and a page about some of them, a frame with the choices
+and the parts that it asks for again and again.
 
 A run is read from where it was read before: `metrics.jsonl` and `samples.jsonl` only grow, so that following one costs
 as much as it writes. A file that was replaced, as when a run is resumed, is read again. Runs are not written to.
@@ -13,13 +14,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from markupsafe import Markup
+
 from tutelage.base.errors import TutelageError
+from tutelage.base.number_text import duration
+from tutelage.base.version import __version__
 from tutelage.report.diagnoses import smooth
-from tutelage.report.figures import LINEAR, Axis, Chart, Series, draw
+from tutelage.report.figures import LINEAR, Axis, Chart, Series, draw, stylesheet
+from tutelage.report.figures.drawing import thin
 from tutelage.report.figures.scales import frame
-from tutelage.report.folders import RunContent, holds_model, holds_run, kind_of, read_run, status_of
+from tutelage.report.folders import RunContent, holds_model, holds_run, kind_of, read_run, seconds_of, status_of
 from tutelage.report.json_files import Object, number, parsed, string
 from tutelage.report.metrics import metric_of
+from tutelage.report.page import environment
 from tutelage.report.panels import NOT_CURVES
 from tutelage.report.stage_figures import AVERAGED, RunFigure, panels_of
 
@@ -29,8 +36,6 @@ QUIET = 60.0
 """Seconds without a new line after which an unfinished run counts as stopped."""
 COLOURS, LINES = 6, 12
 """Colours of lines, further ones being dashed, and the maximum number of runs in a chart."""
-POINTS = 400
-"""Maximum number of points of a drawn line."""
 ROWS = 2000
 """Maximum number of steps of a run that are read for a drawing."""
 MARK = 4096
@@ -319,7 +324,7 @@ class Board:
             points = [(x, y) for x, y in logged if not view.log or y > 0]
             if points:
                 index = every.index(run)
-                across, values = zip(*thinned(points), strict=True)
+                across, values = zip(*thin(points), strict=True)
                 style: Literal["plain", "dashed"] = "plain" if index % (2 * COLOURS) < COLOURS else "dashed"
                 series.append(Series(across, values, run.name, colour=index % COLOURS, style=style))
         if not series:
@@ -361,14 +366,24 @@ def run_folders(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
             yield from run_folders(folder / name, depth - 1)
 
 
-def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most about `POINTS` points that keep the lowest and the highest value of every piece, and the last point."""
-    if len(points) <= POINTS:
-        return list(points)
-    size = -(-2 * len(points) // POINTS)
-    ends_of_pieces: list[tuple[float, float]] = []
-    for start in range(0, len(points), size):
-        piece = points[start : start + size]
-        ends = {min(piece, key=lambda point: point[1]), max(piece, key=lambda point: point[1])}
-        ends_of_pieces += sorted(ends)
-    return ends_of_pieces if ends_of_pieces[-1] == points[-1] else [*ends_of_pieces, points[-1]]
+def render_frame(board: Board, nonce: str) -> str:
+    """The page without its parts; `nonce` allows its only script."""
+    template = environment().get_template("board.html")
+    title, style = board.folder.resolve().name, Markup(stylesheet())
+    return template.render(title=title, style=style, nonce=nonce, positions=POSITIONS, version=__version__)
+
+
+def render_parts(board: Board, view: View) -> str:
+    """The runs with their status, what asks for a look, the charts and the samples of a view."""
+    runs = board.selected(view)
+    charts, more = board.charts(view)
+    samples, count = board.samples(view)
+    rows = [
+        (run, run in runs, run.content.last_step, duration(seconds) if (seconds := seconds_of(run.content)) else "")
+        for run in board.runs.values()
+    ]
+    findings = [(run.name, title, finding) for run in runs for title, finding in run.findings]
+    template = environment().get_template("board_parts.html")
+    return template.render(
+        rows=rows, findings=findings, charts=charts, more=more, opened=bool(more), samples=samples, count=count
+    )

@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
-from tutelage.commands.dpo.pairs import PreferenceJob, pairs_job, reference_of, single_answers_job
 from tutelage.commands.dpo.settings import DpoSettings
-from tutelage.commands.layout import reward_beside, trained_policy
+from tutelage.commands.layout import lay_out_beside, reward_beside, trained_policy
 from tutelage.commands.own_completions import answer_source, longest, score_look, steps_per_round
 from tutelage.commands.results import DpoResult
-from tutelage.commands.runs import announce, announce_judging, conclusion, open_training, remark, token_budget
+from tutelage.commands.runs import (
+    announce,
+    announce_judging,
+    check_weights,
+    conclusion,
+    evaluation_rows,
+    open_training,
+    remark,
+    remark_batch,
+    token_budget,
+)
 from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.core.preferences import Kto, PreferenceLoss
@@ -27,8 +36,10 @@ from tutelage.data.chat_endpoint import KEY, Endpoint, PaidEndpoint
 from tutelage.data.formats import load_preferences, load_prompts, load_unpaired
 from tutelage.data.llm_judge import EndpointPairJudge
 from tutelage.data.pairing import split_by_prompt
-from tutelage.data.records import Prompt
+from tutelage.data.records import Preference, Prompt, UnpairedAnswer
+from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.processes import join
+from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.factory import make_reward, require_columns
@@ -37,9 +48,11 @@ from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import reward_metrics
 from tutelage.train.run.folder import Run
 from tutelage.train.run.loop import Training
+from tutelage.train.supervised.batches import Order, encode_preferences
 from tutelage.train.supervised.completion_rounds import InRounds, best_and_worst, mostly_cut, pair_up, statistics
-from tutelage.train.supervised.job import job_loop
+from tutelage.train.supervised.job import Job, job_loop
 from tutelage.train.supervised.preference_job import DRIFT, ReferencePair, paired_job, preference_loss, refer
+from tutelage.train.supervised.unpaired_job import encode_unpaired, label, labels_of, unpaired_job
 
 if TYPE_CHECKING:
     from tutelage.commands.study_data import StudySnapshot
@@ -51,6 +64,86 @@ CUT = (
 )
 
 
+def reference_of(settings: DpoSettings, policy: Policy) -> Policy:
+    """Return the reference model of the settings, by default the policy, which is still untrained."""
+    if not settings.reference:
+        return policy
+    reference_settings = replace(settings.model, path=settings.reference)
+    reference = lay_out_beside(policy, reference_settings, lambda model: Policy(load_backbone(model)))
+    if not same_vocabulary(policy.tokenizer, reference.tokenizer):
+        raise TutelageError(
+            f"The vocabulary of the reference {settings.reference!r} differs from that of {settings.model.path!r}: "
+            "their log-probabilities would be of different tokens."
+        )
+    return reference
+
+
+def pairs_job(
+    settings: DpoSettings,
+    policy: Policy,
+    loss: PreferenceLoss,
+    pairs: tuple[Sequence[Preference], Sequence[Preference]],
+    budget: Budget,
+) -> tuple[Job, Mapping[str, int]]:
+    """Return the job that trains on pairs, the training and the held-out ones, and the counts of its data."""
+    training, aside = pairs
+    check_weights([*training, *aside], settings.data)
+    max_length = min(settings.max_length, policy.context or settings.max_length)
+    train, cuts = encode_preferences(training, policy.tokenizer, max_length)
+    remark(cuts.describe(max_length))
+    held_out = encode_preferences(aside, policy.tokenizer, max_length)[0] if aside else []
+    reference, drift = reference_of(settings, policy), DRIFT in getattr(loss, "needs", ())
+    evaluation = evaluation_rows(held_out, settings.evaluate_rows)
+    train_pairs, held_out_pairs = (
+        refer(reference, part, budget, drift=drift, max_length=max_length) for part in (train, evaluation)
+    )
+    remark_batch(settings.batch_size, len(train_pairs), "pairs")
+    order = Order(train_pairs, settings.batch_size, settings.seed)
+    steps = max(1, round(settings.epochs * order.steps_per_epoch))
+    job = paired_job(policy, loss, order, steps, budget=budget, held_out=held_out_pairs)
+    counts = {"pairs": len(train), "held_out_pairs": len(held_out), "dropped": len(cuts.dropped)}
+    return job, counts
+
+
+def single_answers_job(
+    settings: DpoSettings, policy: Policy, loss: Kto, records: Sequence[UnpairedAnswer], budget: Budget
+) -> tuple[Job, Mapping[str, int]]:
+    """Return the job that trains on single answers labelled good or bad, and the counts of its data."""
+    max_length = min(settings.max_length, policy.context or settings.max_length)
+    prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
+    training, aside = (
+        [records[int(prompt.id)] for prompt in part]
+        for part in split_by_prompt(prompts, settings.held_out, settings.seed)
+    )
+    train, cuts = encode_unpaired(training, policy.tokenizer, max_length)
+    remark(cuts.describe(max_length))
+    held_out = encode_unpaired(aside, policy.tokenizer, max_length)[0] if aside else []
+    good = sum(labels_of(train))
+    remark(_balance(good, len(train) - good, loss))
+    reference = reference_of(settings, policy)
+    evaluation = evaluation_rows(held_out, settings.evaluate_rows)
+    train_answers, held_out_answers = (
+        label(reference, answers, budget, max_length=max_length) for answers in (train, evaluation)
+    )
+    remark_batch(settings.batch_size, len(train_answers), "answers")
+    order = Order(train_answers, settings.batch_size, settings.seed)
+    steps = max(1, round(settings.epochs * order.steps_per_epoch))
+    job = unpaired_job(policy, loss, order, steps, budget=budget, held_out=held_out_answers)
+    counts = {"good": good, "bad": len(train) - good, "held_out_answers": len(held_out)}
+    return job, counts | {"dropped": len(cuts.dropped)}
+
+
+def _balance(good: int, bad: int, loss: Kto) -> str:
+    """Return a remark if one label outweighs the other: the paper keeps λ_d n_d / (λ_u n_u) between 1 and 4/3."""
+    weight = loss.desirable * good / max(1e-12, loss.undesirable * bad)
+    if 1 <= weight <= 4 / 3 or not bad or not good:
+        return ""
+    return (
+        f"The good answers weigh {weight:.2f} times the bad ones; KTO's authors advise 1 to 1.33. "
+        f"--set desirable={loss.desirable / weight:.3g} would balance them."
+    )
+
+
 def online_job(
     settings: DpoSettings,
     run: Run,
@@ -59,9 +152,9 @@ def online_job(
     prompts: Sequence[Prompt],
     budget: Budget,
     trust: Record,
-) -> PreferenceJob:
-    """Return the job that trains on the policy's own completions, compared round by round. The policy has its
-    reference."""
+) -> tuple[Job, Mapping[str, int]]:
+    """Return the job that trains on the policy's own completions, compared round by round, and the counts of its data.
+    The policy has its reference."""
     reference = reference_of(settings, policy)
     reward: Reward = _judge(settings) if settings.judge else reward_beside(policy, settings.reward, settings.model)
     reward = trusted(reward, trust, run)
@@ -92,7 +185,7 @@ def online_job(
     job = replace(job, show=("loss", "accuracy", "margin", "score/mean", "held_out/score"))
     if source.held_out:
         job = replace(job, look=score_look(settings, source, reward))
-    return PreferenceJob(job, source.counts)
+    return job, source.counts
 
 
 def measured_first(settings: DpoSettings) -> Record:
@@ -177,13 +270,12 @@ def _training(
     policy = trained_policy(settings, run, with_reference=with_reference)
     budget = token_budget(settings, run, policy)
     if study is not None:
-        prepared = pairs_job(settings, policy, loss, (study.train, study.held_out), budget)
+        job, counts = pairs_job(settings, policy, loss, (study.train, study.held_out), budget)
     else:
-        prepared = _job(settings, run, policy, loss, records, budget, trust)
-    every, job = settings.evaluate_every, prepared.job
+        job, counts = _job(settings, run, policy, loss, records, budget, trust)
+    every = settings.evaluate_every
     loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
-
-    return Training(loop, conclusion(run, policy, DpoResult, lambda: prepared.counts))
+    return Training(loop, conclusion(run, policy, DpoResult, lambda: counts))
 
 
 def _job(
@@ -194,7 +286,7 @@ def _job(
     records: Sequence[Any],
     budget: Budget,
     trust: Record,
-) -> PreferenceJob:
+) -> tuple[Job, Mapping[str, int]]:
     """Return the job for prompts, for single answers or for pairs, by the settings."""
     if settings.prompts:
         return online_job(settings, run, policy, loss, records, budget, trust)

@@ -69,8 +69,8 @@ def _service(settings: ServeSettings, path: str) -> Service:
 
 
 def _usage(settings: ServeSettings) -> "StudyUsage":
+    from tutelage.commands.promote.run import weights_name
     from tutelage.commands.serve.study_usage import StudyUsage, open_use
-    from tutelage.commands.split_evidence import weights_name
 
     trial = None
     if settings.against:

@@ -138,12 +138,12 @@ def runs(indices: list[int]) -> Iterator[list[int]]:
     yield from (indices[start:end] for start, end in pairwise(cuts) if end > start)
 
 
-def thin(points: svg.Points, limit: int = STROKES) -> svg.Points:
-    """Decimate points to about `limit` without changing the outline: keeps the first, the last, and the extremes of
+def thin(points: svg.Points) -> svg.Points:
+    """Decimate points to about `STROKES` without changing the outline: keeps the first, the last, and the extremes of
     each stretch."""
-    if len(points) <= limit:
+    if len(points) <= STROKES:
         return points
-    size = ceil(2 * len(points) / limit)
+    size = ceil(2 * len(points) / STROKES)
     vertices = {0, len(points) - 1}
     for start in range(0, len(points), size):
         stretch = range(start, min(start + size, len(points)))
