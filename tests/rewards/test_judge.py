@@ -248,7 +248,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         (LEAST + 'by = "pairs"\nhighest = 5\n', "by = 'pairs' gives none"),
         (LEAST + "budget = 5\n", "needs the prices"),
         (LEAST + "at_once = 0\n", "at_once has to be 1"),
-        (LEAST + 'template = "none.txt"\n', "cannot be read"),
+        (LEAST + 'template = "none.txt"\n', "Cannot read"),
         (LEAST + "temprature = 1\n", "did you mean 'temperature'"),
         (LEAST.replace("http://", ""), "is not an endpoint"),
         ("rubric =", "is not valid TOML"),

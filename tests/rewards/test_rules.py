@@ -151,7 +151,7 @@ def test_json_with_and_without_a_schema(answer: str, plain: float, fulfilled: fl
     assert JsonFormat(str(schema))([completion(answer)]) == [fulfilled]
 
 
-@for_each([(None, "cannot be read"), ("{", "not a JSON schema"), ('{"type": "thing"}', "not a JSON schema")])
+@for_each([(None, "Cannot read"), ("{", "not a JSON schema"), ('{"type": "thing"}', "not a JSON schema")])
 def test_a_schema_that_is_none(content: str | None, told: str, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     if content is not None:

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 
 import tyro
 
+from tutelage.base.config.files import read_text
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import ALL_ROWS, StudyRows
 
@@ -130,10 +131,7 @@ def secret(name: str) -> str:
     file = os.environ.get(f"{name}_FILE", "")
     if os.environ.get(name) or not file:
         return os.environ.get(name, "")
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TutelageError(f"{name}_FILE names {file}, which cannot be read: {error}.") from error
+    return read_text(Path(file), f"file in {name}_FILE:").strip()
 
 
 def mail_server(smtp: str, sender: str) -> "MailServer | None":

@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tutelage.base import config
+from tutelage.base.config.files import read_text
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
@@ -145,12 +146,7 @@ def _presentation(settings: Init) -> "Presentation":
     from tutelage.people import Presentation
     from tutelage.people.kinds import find_kind
 
-    guidelines = ""
-    if settings.guidelines is not None:
-        try:
-            guidelines = settings.guidelines.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TutelageError(f"The guidelines {settings.guidelines} cannot be read: {error}.") from error
+    guidelines = "" if settings.guidelines is None else read_text(settings.guidelines, "guidelines")
     traits = find_kind(settings.kind).traits
     question = settings.question or str(traits.question)
     scale = settings.scale if settings.scale is not None else traits.scale

@@ -13,7 +13,8 @@ from pathlib import Path
 from jinja2.exceptions import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from tutelage.report.json_files import Object, flat, items, objects, read_object, section, settings_in, string
+from tutelage.base.config.mapping import flat
+from tutelage.report.json_files import Object, items, objects, read_object, section, settings_in, string
 
 CONFIG = "tokenizer_config.json"
 ANSWER = "Water that falls from clouds."

@@ -17,11 +17,12 @@ from itertools import groupby
 from pathlib import Path
 
 from tutelage.base.config.bases import INCIDENTAL
+from tutelage.base.config.mapping import flat
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.report.diagnoses import column, smooth
 from tutelage.report.folders import RunContent, kind_of, read, settings_of
-from tutelage.report.json_files import Object, flat, interval, number, section, settings_in, string
+from tutelage.report.json_files import Object, interval, number, section, settings_in, string
 from tutelage.report.metrics import HELD_OUT
 from tutelage.report.panels import Panel, further
 from tutelage.report.stage_figures import AVERAGED, panels_of

@@ -33,11 +33,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tutelage.base.config.files import check_run_format
+from tutelage.base.config.mapping import flat
 from tutelage.base.errors import TutelageError
 from tutelage.report.chat_templates import mismatches
 from tutelage.report.json_files import (
     Object,
-    flat,
     items,
     number,
     read_completions,

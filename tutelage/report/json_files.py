@@ -75,17 +75,6 @@ def numbers(values: Object, key: str) -> tuple[float, ...]:
     return finite if len(finite) == len(numbers_or_none) else ()
 
 
-def flat(values: Object, lead: str = "") -> dict[str, object]:
-    """Flatten nested objects, joining keys with dots: {"a": {"b": 1}} -> {"a.b": 1}."""
-    joined: dict[str, object] = {}
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            joined |= flat(value, f"{lead}{key}.")
-        else:
-            joined[f"{lead}{key}"] = value
-    return joined
-
-
 def read_object(path: Path) -> tuple[Object, str]:
     """The JSON object in a file."""
     try:

@@ -7,11 +7,11 @@ have equal cards.
 from collections.abc import Iterator
 from pathlib import Path
 
+from tutelage.base.config.mapping import flat
 from tutelage.base.number_text import number as written
 from tutelage.base.number_text import percent
 from tutelage.report.json_files import (
     Object,
-    flat,
     interval,
     items,
     number,

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tutelage.base.config.files import write_atomically
-from tutelage.base.errors import TutelageError
+from tutelage.base.config.mapping import flat
 from tutelage.base.number_text import duration, percent
 from tutelage.base.number_text import number as written
 from tutelage.base.version import __version__
@@ -19,7 +19,7 @@ from tutelage.report.facts import FACTS, Fact, between, headline, steps, timings
 from tutelage.report.figures import ValueBar, interval_strip, stylesheet
 from tutelage.report.figures.svg import clean
 from tutelage.report.folders import RoundContent, StageContent, origin_of, read, settings_of
-from tutelage.report.json_files import Object, flat, interval, items, number, objects, string
+from tutelage.report.json_files import Object, interval, items, number, objects, string
 from tutelage.report.stage_figures import RunFigure, figures, further_figures
 
 TITLES: Mapping[str, str] = MappingProxyType(
@@ -256,11 +256,7 @@ def write_report(folder: Path) -> Path:
     Raises TutelageError if the folder is neither (see `folders`) or cannot be written to.
     """
     path = folder / "report.html"
-    html = render(read(folder))
-    try:
-        write_atomically(path, html)
-    except OSError as error:
-        raise TutelageError(f"Cannot write {path}: {error.strerror}.") from error
+    write_atomically(path, render(read(folder)))
     return path
 
 

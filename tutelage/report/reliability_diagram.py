@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tutelage.base.errors import TutelageError
+from tutelage.base.config.files import write_atomically
 from tutelage.base.nouns import counted
 from tutelage.report.figures import Axis, Chart, Series, draw, standalone
 from tutelage.report.json_files import Object, number, objects
@@ -62,7 +62,4 @@ def reliability(bins: Sequence[Bin]) -> Chart:
 def write_diagram(path: str, calibration: Calibration) -> None:
     """Write a reliability diagram as an SVG file. Raises TutelageError if it cannot be written."""
     chart = reliability(bins({"calibration": calibration.rows()}))
-    try:
-        Path(path).write_text(standalone(draw(chart)), encoding="utf-8")
-    except OSError as error:
-        raise TutelageError(f"{path} cannot be written: {error.strerror}.") from error
+    write_atomically(Path(path), standalone(draw(chart)))

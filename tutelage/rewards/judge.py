@@ -15,6 +15,7 @@ from typing import ClassVar, Literal, Protocol
 
 from tutelage.base import config
 from tutelage.base.concurrency import mapped
+from tutelage.base.config.files import read_text
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import AT_ONCE, KEY, Endpoint, PaidEndpoint, Prices
 from tutelage.data.llm_judge import (
@@ -338,10 +339,7 @@ def judge_of(settings: JudgeFile, folder: Path, endpoint: PaidEndpoint) -> Rewar
 def _template(settings: JudgeFile, folder: Path, usual: str) -> str:
     if settings.template is None:
         return usual
-    try:
-        template = (folder / settings.template).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
+    template = read_text(folder / settings.template, "prompt")
     if "{guidelines}" not in template and (settings.rubric or settings.by != "rubric"):
         raise TutelageError(f"The prompt {settings.template} lacks {{guidelines}}, the place of the rubric.")
     return template

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import ClassVar, Literal, get_args
 
+from tutelage.base.config.files import read_text
 from tutelage.base.errors import TutelageError
 from tutelage.data.text_counts import ngrams, reading_grade, words
 from tutelage.rewards.reward import Completion
@@ -226,11 +227,9 @@ class JsonFormat(CompletionRule):
     def _schema(self) -> str:
         """Text of the schema. Raises TutelageError if it is invalid."""
         schemas = _schemas()
+        schema = read_text(Path(self.schema), "JSON schema")
         try:
-            schema = Path(self.schema).read_text(encoding="utf-8")
             schemas.check(schema)
-        except OSError as error:
-            raise TutelageError(f"The JSON schema {self.schema} cannot be read: {error.strerror}.") from error
         except (ValueError, schemas.jsonschema.SchemaError) as error:
             reason = str(error).splitlines()[0]
             raise TutelageError(f"{self.schema} is not a JSON schema: {reason}.") from error

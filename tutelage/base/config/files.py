@@ -64,12 +64,7 @@ def read_onto(cls: type[S], path: Path | str, *, unset: object = UNSET) -> S:
 
 def read_mapping(path: Path) -> dict[str, object]:
     """Read a TOML or JSON file as a mapping; of a run's config.json, return the settings in it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise TutelageError(f"Cannot read the settings file {path}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise TutelageError(f"The settings file {path} is not UTF-8 text.") from error
+    text = read_text(path, "settings file")
     try:
         content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
@@ -81,6 +76,16 @@ def read_mapping(path: Path) -> dict[str, object]:
         check_run_format(content, path.parent)
         return dict(content["settings"])
     return content
+
+
+def read_text(path: Path, name: str) -> str:
+    """Read a text file. Raises TutelageError, in which it has this name, if it cannot be read as UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise TutelageError(f"Cannot read the {name} {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise TutelageError(f"The {name} {path} is not UTF-8 text.") from error
 
 
 def check_run_format(config: Mapping[str, object], folder: Path) -> None:

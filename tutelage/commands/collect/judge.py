@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.base.config import EngineName
+from tutelage.base.config.files import read_text
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.collect.settings import Judge, Next
@@ -122,10 +123,7 @@ def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare | JudgeCriterio
 
     template = CRITERION_TEMPLATE if study.kind.traits.rubrics else PAIR_TEMPLATE
     if settings.template is not None:
-        try:
-            template = settings.template.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
+        template = read_text(settings.template, "prompt")
     presentation = study.presentation
     endpoint = PaidEndpoint(Endpoint(settings.endpoint, settings.model, os.environ.get(KEY, "")), settings.temperature)
     if study.kind.traits.rubrics:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from tutelage.base.config.files import read_text
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.study import CollectSettings, SiteSettings, open_existing, operator
@@ -60,14 +61,8 @@ def given_values(settings: CollectSettings) -> dict[str, Any]:
     values = {}
     for each in operation.parameters:
         value = getattr(settings, each.flag)
-        if value == defaults[each.flag]:
-            continue
-        if each.file:
-            try:
-                value = value.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise TutelageError(f"The {each.name} {value} cannot be read: {error}.") from error
-        values[each.name] = value
+        if value != defaults[each.flag]:
+            values[each.name] = read_text(value, each.name) if each.file else value
     return values
 
 

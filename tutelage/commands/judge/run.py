@@ -17,7 +17,7 @@ from random import Random
 import tomli_w
 
 from tutelage.base import config
-from tutelage.base.config.files import write_atomically
+from tutelage.base.config.files import read_text, write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
@@ -130,10 +130,7 @@ def _rewritten(judge: JudgeFile, texts: Sequence[Path]) -> list[Candidate]:
         Candidate(name, replace(judge, rubric=f"{judge.rubric.rstrip()}\n{text}")) for name, text in ADDITIONS.items()
     ]
     for path in texts:
-        try:
-            text = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise TutelageError(f"--texts: {path} cannot be read: {error}.") from error
+        text = read_text(path, "text").strip()
         if not text:
             raise TutelageError(f"--texts: {path} is empty.")
         candidates.append(Candidate(path.name, replace(judge, rubric=text)))
