@@ -2,13 +2,14 @@
 
 import getpass
 import os
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import tyro
 
+from tutelage.base.config.bounds import changed_flags
 from tutelage.base.config.files import read_text
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import ALL_ROWS, StudyRows
@@ -46,11 +47,8 @@ def refuse_inert_study(settings: StudySettings, data: str) -> None:
     """Raise TutelageError if settings of a study have no effect because `data` is not a study."""
     if study_address(data) is not None:
         return
-    own = {f.name: f.default for f in fields(type(settings)) if f.default is not MISSING}
-    names = [f.name for f in fields(StudySettings) if getattr(settings, f.name) != own[f.name]]
-    if names:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise TutelageError(f"{flags} would have no effect: {data or '--prompts'} is not a study.")
+    if flags := changed_flags(settings, (field.name for field in fields(StudySettings))):
+        raise TutelageError(f"{', '.join(flags)} would have no effect: {data or '--prompts'} is not a study.")
 
 
 def study_address(data: str) -> str | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tutelage.base.config.bounds import a_seed, at_least
+from tutelage.base.config.bounds import a_seed, at_least, changed_flags
 from tutelage.base.config.mapping import LATER
 from tutelage.base.config.sections import POLICY_EPS, Checkpoints, EngineName, Lora, Optimiser, Sampling
 from tutelage.base.errors import TutelageError
@@ -240,13 +240,12 @@ class EpisodeSettings:
         kind = self.environment.partition(":")[0]
         if kind in (VERIFIERS, OPENENV) and self.tools:
             raise TutelageError(f"--environment {self.environment} has tools of its own: omit --tools.")
-        some = "--environment, --tools or --agent"
-        limits = dict.fromkeys(("turns", "environment_timeout", "deterministic"), (self.has_episodes, some))
-        limits["agent_processes"] = (bool(self.agent) or kind == OPENENV, "--agent or openenv:ADDRESS")
-        for name, (used, needs) in limits.items():
-            if not used and getattr(self, name) != getattr(EpisodeSettings, name):
-                flag = name.replace("_", "-")
-                raise TutelageError(f"--{flag} is about episodes with {needs}; it has no other effect.")
+        for used, names, needs in (
+            (self.has_episodes, ("turns", "environment_timeout", "deterministic"), "--environment, --tools or --agent"),
+            (self.agent or kind == OPENENV, ("agent_processes",), "--agent or openenv:ADDRESS"),
+        ):
+            for flag in () if used else changed_flags(self, names):
+                raise TutelageError(f"{flag} is about episodes with {needs}; it has no other effect.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,10 @@
 import dataclasses
 import math
 import sys
+from collections.abc import Iterable
+from typing import Any
 
-from tutelage.base.config.hints import settable
+from tutelage.base.config.hints import default_of, settable
 from tutelage.base.errors import TutelageError
 
 INFINITE = {"infinite": True}
@@ -29,6 +31,12 @@ def require_finite(settings: object, section: str = "") -> None:
 def _flag(settings: object, name: str) -> str:
     """Return the flag of a setting; a class that is a section names it, with a dot, in SECTION."""
     return f"--{getattr(settings, 'SECTION', '')}{name}".replace("_", "-")
+
+
+def changed_flags(settings: Any, names: Iterable[str]) -> list[str]:
+    """Return the flags of those settings that differ from their defaults."""
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(settings)}
+    return [_flag(settings, name) for name in names if getattr(settings, name) != defaults[name]]
 
 
 def at_least(settings: object, **least: float) -> None:

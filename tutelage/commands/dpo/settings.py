@@ -1,11 +1,11 @@
 """Settings of direct preference optimisation and its relatives."""
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, RoundSettings
-from tutelage.base.config.bounds import a_share, above_zero, at_least
+from tutelage.base.config.bounds import a_share, above_zero, at_least, changed_flags
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import StudySettings, study_address
 
@@ -65,7 +65,11 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
                 "policy's own completions."
             )
         if self.data:
-            _refuse_inert_rounds(self)
+            rounds = (each.name for each in fields(RoundSettings))
+            if flags := changed_flags(self, (*rounds, "judge", "judge_model", "judge_question")):
+                raise TutelageError(
+                    f"With --data nothing is sampled, so {', '.join(flags)} would have no effect; use --prompts."
+                )
             if self.unpaired and study_address(self.data) is not None:
                 raise TutelageError(
                     "A study gives pairs, but --unpaired needs single answers: omit --unpaired, or name "
@@ -78,22 +82,10 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
             raise TutelageError("--judge is an address and --judge-model the name of the model there: give both.")
         if self.judge and self.samples != 2:
             raise TutelageError(f"A judge compares two completions; set --samples 2 instead of {self.samples}.")
-        usual = (DpoSettings.held_out, DpoSettings.evaluate_every, DpoSettings.evaluate_rows)
-        if self.judge and (self.held_out, self.evaluate_every, self.evaluate_rows) != usual:
+        if self.judge and changed_flags(self, ("held_out", "evaluate_every", "evaluate_rows")):
             raise TutelageError(
                 "A judge gives no score to measure on held-out prompts, so --held-out, --evaluate-every and "
                 "--evaluate-rows have no effect with --judge."
             )
         if self.unpaired:
             raise TutelageError("--unpaired is a form of --data; the policy's own completions always come in pairs.")
-
-
-def _refuse_inert_rounds(settings: DpoSettings) -> None:
-    """Refuse settings of rounds, which have no effect with preferences from a file."""
-    names = [*(f.name for f in fields(RoundSettings)), "judge", "judge_model", "judge_question"]
-    usual = {f.name: f.default if f.default is not MISSING else None for f in fields(DpoSettings)}
-    usual["sampling"] = config.Sampling()
-    changed = [name for name in names if getattr(settings, name) != usual[name]]
-    if changed:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
-        raise TutelageError(f"With --data nothing is sampled, so {flags} would have no effect; use --prompts.")

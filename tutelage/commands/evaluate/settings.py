@@ -1,12 +1,11 @@
 """Settings of an evaluation."""
 
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tutelage.base import config
 from tutelage.base.config.bases import AnswerServers, EpisodeSettings
-from tutelage.base.config.bounds import a_seed, at_least
+from tutelage.base.config.bounds import a_seed, at_least, changed_flags
 from tutelage.base.errors import TutelageError
 
 ABOUT_PROMPTS = ("rollouts", "reward", "base", "text", "references", "n", "sampling", "environment", "tools", "agent")
@@ -75,24 +74,13 @@ class EvaluateSettings(AnswerServers, EpisodeSettings):
         if not self.prompts and not self.tasks:
             raise TutelageError("evaluate needs --prompts, --tasks, or both; or --reward-bench.")
         for is_set, names, flag in ((self.prompts, ABOUT_PROMPTS, "prompts"), (self.tasks, ABOUT_TASKS, "tasks")):
-            for name in () if is_set else self._changed(names):
-                raise TutelageError(
-                    f"--{name.replace('_', '-')} has no effect without --{flag}: give --{flag} too, or omit it."
-                )
+            for changed in () if is_set else changed_flags(self, names):
+                raise TutelageError(f"{changed} has no effect without --{flag}: give --{flag} too, or omit it.")
 
     def _check_benchmark(self) -> None:
         """Refuse settings that are not about a benchmark of rewards."""
         others = ("prompts", "tasks", "against", "text", *ABOUT_TASKS, *ABOUT_PROMPTS)
-        for name in self._changed([each for each in others if each != "reward"]):
+        for flag in changed_flags(self, [each for each in others if each != "reward"]):
             raise TutelageError(
-                f"--{name.replace('_', '-')} is not about a benchmark of rewards: omit it, or evaluate without "
-                "--reward-bench."
+                f"{flag} is not about a benchmark of rewards: omit it, or evaluate without --reward-bench."
             )
-
-    def _changed(self, names: Sequence[str]) -> list[str]:
-        """Return the names of settings that differ from their defaults."""
-        defaults = {
-            one.name: one.default_factory() if one.default_factory is not MISSING else one.default
-            for one in fields(self)
-        }
-        return [name for name in names if getattr(self, name) != defaults[name]]

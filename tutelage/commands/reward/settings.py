@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings
-from tutelage.base.config.bounds import a_share, above_zero, at_least
+from tutelage.base.config.bounds import a_share, above_zero, at_least, changed_flags
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import StudySettings
 
@@ -66,11 +66,9 @@ class RewardSettings(StudySettings, BatchSettings):
 
     def _check_steps(self) -> None:
         """Raise TutelageError for settings of preferences, and without a separator."""
-        for name in ("loss", "centre", "study", "kinds", "study_rows"):
-            if getattr(self, name) != getattr(type(self), name):
-                raise TutelageError(
-                    f"--{name.replace('_', '-')} is about preferences, and --steps trains on the labels of single "
-                    "steps: omit one of the two."
-                )
+        for flag in changed_flags(self, ("loss", "centre", "study", "kinds", "study_rows")):
+            raise TutelageError(
+                f"{flag} is about preferences, and --steps trains on the labels of single steps: omit one of the two."
+            )
         if not self.separator:
             raise TutelageError("--separator is empty, so no completion could be split into steps: name a text.")
