@@ -12,16 +12,19 @@ from remarks import collected
 from served import choices, serving
 
 from tutelage.base import config
+from tutelage.base.config.bases import TrustSettings
 from tutelage.base.errors import TutelageError
+from tutelage.commands import trust
 from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.line import main
 from tutelage.commands.study import RaterKind
-from tutelage.commands.trust import RECORD, keep_record, measure_first, weighed
+from tutelage.commands.trust import RECORD, measure_first
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.llm_judge import EndpointPairJudge
 from tutelage.data.records import CompletionRecord, Messages, Prompt, user
 from tutelage.data.rubrics import Criterion
+from tutelage.engines.ranks.ranks import ALONE
 from tutelage.people import Answer, Item, Plan, add_items, add_rater, create_study, open_store
 from tutelage.people.answers import judged
 from tutelage.people.store.bulk import AnswerRecord, write_answers
@@ -74,10 +77,9 @@ def trusted(reward: Reward, study: Path, run: Path, *, anyway: bool = False) -> 
     run.mkdir(exist_ok=True)
     lines: list[str] = []
     with collected(lines):
-        settings = SimpleNamespace(trust=str(study), trust_study="", trust_anyway=anyway, out=run)
-        record = measure_first(settings, lambda: reward)
-    keep_record(record, run)
-    return weighed(reward, record), lines
+        record = measure_first(TrustSettings(trust=str(study), trust_anyway=anyway), run, lambda: reward)
+    opened: Any = SimpleNamespace(path=run, ranks=ALONE)
+    return trust.trusted(reward, record, opened), lines
 
 
 def test_a_reward_that_agrees_is_put_on_the_scale_of_the_votes(study: Path, tmp_path: Path) -> None:

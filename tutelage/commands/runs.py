@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from tutelage.base import config
-from tutelage.base.config.bases import RunSettings
+from tutelage.base.config.bases import MemorySettings, RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
@@ -51,15 +51,6 @@ SAMPLES = 4
 R = TypeVar("R", bound=TrainingResult)
 Loaded = TypeVar("Loaded", bound=LoadedRecords[Any])
 T = TypeVar("T")
-
-
-class TokenLimit(Protocol):
-    """Settings that determine the tokens of a forward pass."""
-
-    @property
-    def tokens_at_once(self) -> int | None: ...
-    @property
-    def activation_checkpointing(self) -> bool: ...
 
 
 def remark(text: str) -> None:
@@ -227,7 +218,7 @@ def fitting_prompts(policy: Policy, prompts: Sequence[EncodedPrompt], limit: int
     return fitting
 
 
-def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
+def token_budget(settings: MemorySettings, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
     """Return the token budget of a forward pass of `models`, which are trained together.
 
     `group`: tokens of a prompt with its responses, if they share it (see `engines.plans.token_budget.group_tokens`). A
@@ -253,7 +244,7 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
     return Budget(tokens, ranks, remedy, first.passes, cost, scoring)
 
 
-def _automatic_tokens(settings: TokenLimit, run: Run, models: Sequence[Policy | ScalarModel], group: int) -> int:
+def _automatic_tokens(settings: MemorySettings, run: Run, models: Sequence[Policy | ScalarModel], group: int) -> int:
     """Return the tokens of a pass by the available memory: the minimum over ranks."""
     first = models[0]
     own = automatic_budget(

@@ -188,13 +188,6 @@ def online_job(
     return job, source.counts
 
 
-def measured_first(settings: DpoSettings) -> Record:
-    """Check the reward or the judge against --trust before a run begins; the record is empty without --trust."""
-    return measure_first(
-        settings, lambda: _judge(settings) if settings.judge else make_reward(settings.reward, None, settings.model)
-    )
-
-
 def _judge(settings: DpoSettings) -> Reward:
     key = os.environ.get(KEY, "")
     endpoint = PaidEndpoint(Endpoint(settings.judge, settings.judge_model, key))
@@ -234,7 +227,8 @@ def prepare_dpo(settings: DpoSettings) -> AbstractContextManager[Training[DpoRes
         require_columns(settings.reward, loaded)
         prompts = [record for record in loaded.records if isinstance(record, Prompt)]
         announce_judging(settings.reward, prompts, settings.samples)
-    trust = measured_first(settings)
+    make = partial(_judge, settings) if settings.judge else partial(make_reward, settings.reward, None, settings.model)
+    trust = measure_first(settings, settings.out, make)
     start = partial(_training, settings, loss, loaded.records, trust, None)
     return open_training(settings, DpoResult, start, loaded.records)
 

@@ -91,7 +91,7 @@ def prepare_improve(settings: ImproveSettings) -> AbstractContextManager[Trainin
     announce_judging(rewards, loaded.records, recipe.samples)
     prompts = loaded.records if environment is None else environment.offer(loaded.records)
     texts = announce(load_demonstrations(settings.ptx)).records if settings.ptx else ()
-    trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
+    trust = measure_first(settings, settings.out, lambda: make_reward(settings.reward, None, settings.model))
     start = partial(_training, settings, recipe, prompts, texts, trust, environment)
     return open_training(settings, ImproveResult, start, prompts, texts)
 

@@ -53,7 +53,7 @@ def prepare_rejection(settings: RejectionSettings) -> AbstractContextManager[Tra
     if not settings.overall and settings.keep == 1:
         nats = best_of_n_kl(settings.samples)
         remark(f"Best of {settings.samples}: a round targets a KL of at most {nats:.2f} nats from its start.")
-    trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
+    trust = measure_first(settings, settings.out, lambda: make_reward(settings.reward, None, settings.model))
     start = partial(_training, settings, loaded.records, trust)
     return open_training(settings, RejectionResult, start, loaded.records)
 
