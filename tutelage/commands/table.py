@@ -105,6 +105,14 @@ def find(name: str) -> Command:
     raise KeyError(name)
 
 
+def _training(name: str, help: str, *examples: str) -> Command:
+    """A command that trains."""
+    result = f"{name.capitalize()}Result"
+    return Command(
+        name=name, group="Train", help=help, examples=examples, computes=True, parallel=True, trains=True, result=result
+    )
+
+
 COMMANDS = (
     Command(
         name="demo",
@@ -126,85 +134,38 @@ COMMANDS = (
         help="list the reinforcement-learning recipes and their pieces",
         examples=("", "--about grpo"),
     ),
-    Command(
-        name="pretrain",
-        group="Train",
-        help="a language model from plain text",
-        examples=("--data texts.txt --out runs/pretrain",),
-        computes=True,
-        parallel=True,
-        trains=True,
-        result="PretrainResult",
+    _training("pretrain", "a language model from plain text", "--data texts.txt --out runs/pretrain"),
+    _training(
+        "sft",
+        "supervised fine-tuning on demonstrations",
+        "--model path/to/model --data demonstrations.jsonl --lora.rank 16 --out runs/sft",
+        "--config runs/sft/config.json --seed 1 --out runs/sft-1",
     ),
-    Command(
-        name="sft",
-        group="Train",
-        help="supervised fine-tuning on demonstrations",
-        examples=(
-            "--model path/to/model --data demonstrations.jsonl --lora.rank 16 --out runs/sft",
-            "--config runs/sft/config.json --seed 1 --out runs/sft-1",
-        ),
-        computes=True,
-        parallel=True,
-        trains=True,
-        result="SftResult",
+    _training(
+        "reward",
+        "a reward model from preferences, or from rated steps",
+        "--model runs/sft/model --data preferences.jsonl --out runs/reward",
+        "--model runs/sft/model --data runs/study --out runs/reward",
+        "--steps --model runs/sft/model --data steps.jsonl --out runs/steps",
     ),
-    Command(
-        name="reward",
-        group="Train",
-        help="a reward model from preferences, or from rated steps",
-        examples=(
-            "--model runs/sft/model --data preferences.jsonl --out runs/reward",
-            "--model runs/sft/model --data runs/study --out runs/reward",
-            "--steps --model runs/sft/model --data steps.jsonl --out runs/steps",
-        ),
-        computes=True,
-        parallel=True,
-        trains=True,
-        result="RewardResult",
+    _training(
+        "improve",
+        "a policy against a reward, by PPO or another recipe",
+        "--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",
+        "--model runs/sft/model --prompts prompts.jsonl --reward rule:number --recipe grpo --out runs/grpo",
     ),
-    Command(
-        name="improve",
-        group="Train",
-        help="a policy against a reward, by PPO or another recipe",
-        examples=(
-            "--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",
-            "--model runs/sft/model --prompts prompts.jsonl --reward rule:number --recipe grpo --out runs/grpo",
-        ),
-        computes=True,
-        parallel=True,
-        trains=True,
-        result="ImproveResult",
+    _training(
+        "dpo", "a policy from preferences directly", "--model runs/sft/model --data preferences.jsonl --out runs/dpo"
     ),
-    Command(
-        name="dpo",
-        group="Train",
-        help="a policy from preferences directly",
-        examples=("--model runs/sft/model --data preferences.jsonl --out runs/dpo",),
-        computes=True,
-        parallel=True,
-        trains=True,
-        result="DpoResult",
+    _training(
+        "rejection",
+        "a policy on the best of its own completions",
+        "--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/rejection",
     ),
-    Command(
-        name="rejection",
-        group="Train",
-        help="a policy on the best of its own completions",
-        examples=("--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/rejection",),
-        computes=True,
-        parallel=True,
-        trains=True,
-        result="RejectionResult",
-    ),
-    Command(
-        name="distill",
-        group="Train",
-        help="a policy towards a teacher's distribution",
-        examples=("--model path/to/student --teacher path/to/teacher --prompts prompts.jsonl --out runs/distilled",),
-        computes=True,
-        parallel=True,
-        trains=True,
-        result="DistillResult",
+    _training(
+        "distill",
+        "a policy towards a teacher's distribution",
+        "--model path/to/student --teacher path/to/teacher --prompts prompts.jsonl --out runs/distilled",
     ),
     Command(
         name="plan",

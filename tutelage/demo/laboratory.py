@@ -2,9 +2,9 @@
 
 import importlib
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -95,17 +95,8 @@ class Credit(ExperimentSettings):
     """Turn-level estimators of Ψ for episodes of several turns: exact bias and noise, by enumeration."""
 
 
-SUBCOMMANDS = MappingProxyType(
-    {
-        "kl": Kl,
-        "estimators": Estimators,
-        "advantages": Advantages,
-        "recipes": Recipes,
-        "overoptimisation": Overoptimisation,
-        "rubrics": Rubrics,
-        "credit": Credit,
-    }
-)
+EXPERIMENTS = (Kl, Estimators, Advantages, Recipes, Overoptimisation, Rubrics, Credit)
+SUBCOMMANDS: Mapping[str, type[ExperimentSettings]] = {kind.__name__.lower(): kind for kind in EXPERIMENTS}
 
 
 def main(settings: ExperimentSettings) -> int:
@@ -113,7 +104,7 @@ def main(settings: ExperimentSettings) -> int:
     from tutelage.commands.terminal import remarks
     from tutelage.demo.lab.start import find, make
 
-    name = next(name for name, kind in SUBCOMMANDS.items() if type(settings) is kind)
+    name = type(settings).__name__.lower()
     experiment: Experiment[Any] = importlib.import_module(f"tutelage.demo.lab.{name}").EXPERIMENT
     size, quiet = settings.sized(experiment.size), settings.quiet
     with remarks(quiet=quiet):

@@ -343,49 +343,31 @@ class Next(CollectSettings):
             raise TutelageError("--new and --old need --by models.")
 
 
-SUBCOMMANDS: Mapping[str, type[CollectSettings]] = {
-    "init": Init,
-    "serve": Serve,
-    "invite": Invite,
-    "status": Status,
-    "export": Export,
-    "import": Import,
-    "simulate": Simulate,
-    "judge": Judge,
-    "next": Next,
-    "payments": Payments,
-    "forget": Forget,
-    **SETTINGS,
-    "token": Token,
-    "webhook": Webhook,
-    "backup": Backup,
-    "restore": Restore,
+RUNNERS: Mapping[str, tuple[type[CollectSettings], str]] = {
+    "init": (Init, "study_creation:make"),
+    "serve": (Serve, "collect.server:serve"),
+    "invite": (Invite, "collect.invites:invite"),
+    "status": (Status, "collect.status_table:tell"),
+    "export": (Export, "collect.transfer:write"),
+    "import": (Import, "collect.transfer:read"),
+    "simulate": (Simulate, "collect.crowd:simulate"),
+    "judge": (Judge, "collect.judge:judge"),
+    "next": (Next, "collect.judge:choose"),
+    "payments": (Payments, "collect.status_table:write_payments"),
+    "forget": (Forget, "collect.erasure:forget_raters"),
+    **{name: (kind, "collect.subcommands:amend") for name, kind in SETTINGS.items()},
+    "token": (Token, "collect.connections:manage_tokens"),
+    "webhook": (Webhook, "collect.connections:manage_webhooks"),
+    "backup": (Backup, "collect.transfer:back_up"),
+    "restore": (Restore, "collect.transfer:restore"),
 }
-"""Settings classes of the subcommands, by name."""
-RUNNERS: Mapping[str, str] = {
-    "init": "study_creation:make",
-    "serve": "collect.server:serve",
-    "invite": "collect.invites:invite",
-    "status": "collect.status_table:tell",
-    "export": "collect.transfer:write",
-    "import": "collect.transfer:read",
-    "simulate": "collect.crowd:simulate",
-    "judge": "collect.judge:judge",
-    "next": "collect.judge:choose",
-    "payments": "collect.status_table:write_payments",
-    "forget": "collect.erasure:forget_raters",
-    **dict.fromkeys(SETTINGS, "collect.subcommands:amend"),
-    "token": "collect.connections:manage_tokens",
-    "webhook": "collect.connections:manage_webhooks",
-    "backup": "collect.transfer:back_up",
-    "restore": "collect.transfer:restore",
-}
-"""Function of each subcommand, as module:function of `tutelage.commands`; imported when called."""
+"""Settings class and function of each subcommand, as module:function of `tutelage.commands`; imported when called."""
+SUBCOMMANDS: Mapping[str, type[CollectSettings]] = {name: kind for name, (kind, _) in RUNNERS.items()}
 
 
 def main(settings: CollectSettings) -> int:
     """Run the subcommand of these settings."""
-    name = next(name for name, kind in SUBCOMMANDS.items() if type(settings) is kind)
-    module, _, function = RUNNERS[name].partition(":")
+    place = next(place for kind, place in RUNNERS.values() if type(settings) is kind)
+    module, _, function = place.partition(":")
     run: Callable[[CollectSettings], int] = getattr(import_module(f"tutelage.commands.{module}"), function)
     return run(settings)
