@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tutelage.base.config.bounds import a_seed, at_least, changed_flags
+from tutelage.base.config.bounds import a_seed, a_share, above_zero, at_least, changed_flags
 from tutelage.base.config.mapping import LATER
 from tutelage.base.config.sections import POLICY_EPS, Checkpoints, EngineName, Lora, Optimiser, Sampling
 from tutelage.base.errors import TutelageError
@@ -83,18 +83,27 @@ class ShardSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings(RunSettings, MemorySettings, ShardSettings):
-    """Batch size and sequence length of training steps."""
+    """Passes over data in batches, and evaluations meanwhile."""
 
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    epochs: float = 1.0
+    """Passes over the data, or over those of a round."""
     batch_size: int = 16
     """Examples per optimiser step."""
     max_length: int = 1024
     """Maximum tokens of prompt and response together; longer examples are truncated and counted."""
+    held_out: float = 0.05
+    """Share of held-out data, which are evaluated."""
+    evaluate_every: int = 50
+    """Evaluate on the held-out data every N steps."""
     evaluate_rows: int = field(default=1000, metadata=LATER)
     """Held-out rows that an evaluation during training reads, evenly spaced over all of --held-out; 0 for all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, batch_size=1, max_length=2, evaluate_rows=0)
+        above_zero(self, "epochs")
+        at_least(self, batch_size=1, max_length=2, evaluate_every=1, evaluate_rows=0)
+        a_share(self, "held_out")
         self.check_memory()
 
 

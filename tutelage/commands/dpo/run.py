@@ -99,7 +99,7 @@ def pairs_job(
     )
     remark_batch(settings.batch_size, len(train_pairs), "pairs")
     order = Order(train_pairs, settings.batch_size, settings.seed)
-    steps = max(1, round(settings.epochs * order.steps_per_epoch))
+    steps = order.steps(settings.epochs)
     job = paired_job(policy, loss, order, steps, budget=budget, held_out=held_out_pairs)
     counts = {"pairs": len(train), "held_out_pairs": len(held_out), "dropped": len(cuts.dropped)}
     return job, counts
@@ -127,7 +127,7 @@ def single_answers_job(
     )
     remark_batch(settings.batch_size, len(train_answers), "answers")
     order = Order(train_answers, settings.batch_size, settings.seed)
-    steps = max(1, round(settings.epochs * order.steps_per_epoch))
+    steps = order.steps(settings.epochs)
     job = unpaired_job(policy, loss, order, steps, budget=budget, held_out=held_out_answers)
     counts = {"good": good, "bad": len(train) - good, "held_out_answers": len(held_out)}
     return job, counts | {"dropped": len(cuts.dropped)}
@@ -267,8 +267,7 @@ def _training(
         job, counts = pairs_job(settings, policy, loss, (study.train, study.held_out), budget)
     else:
         job, counts = _job(settings, run, policy, loss, records, budget, trust)
-    every = settings.evaluate_every
-    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
+    loop = job_loop(run, policy, job, settings, budget)
     return Training(loop, conclusion(run, policy, DpoResult, lambda: counts))
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, RoundSettings
-from tutelage.base.config.bounds import a_share, above_zero, at_least, changed_flags
+from tutelage.base.config.bounds import changed_flags
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import StudySettings, study_address
 
@@ -41,13 +41,9 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
     """Reference model; by default the initial model."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.1))
-    epochs: float = 1.0
-    """Passes over the preferences; with --prompts over those of a round."""
     held_out: float = 0.05
     """Share of held-out prompts, to measure loss and accuracy; with --prompts the score of a new completion. Unused
     with a judge."""
-    evaluate_every: int = 50
-    """Evaluate on held-out data every N steps."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=1e-6, lora=1e-4)
     """Learning rates if --optimiser.lr is omitted."""
@@ -56,9 +52,6 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
         config.settle_rate(self)
         BatchSettings.__post_init__(self)
         RoundSettings.__post_init__(self)
-        above_zero(self, "epochs")
-        at_least(self, evaluate_every=1)
-        a_share(self, "held_out")
         if bool(self.data) == bool(self.prompts):
             raise TutelageError(
                 "Give either --data, existing preferences, or --prompts, for which --reward or --judge compares the "

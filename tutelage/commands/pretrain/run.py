@@ -74,14 +74,11 @@ def _training(settings: PretrainSettings, texts: Sequence[str], run: Run) -> Tra
         train,
         evaluation_rows(held_out, settings.evaluate_rows),
         settings,
-        settings,
         label="pretrain",
-        epochs=settings.epochs,
         budget=budget,
         looks_first=False,
     )
-    every = settings.evaluate_every
-    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
+    loop = job_loop(run, policy, job, settings, budget)
 
     return Training(loop, conclusion(run, policy, PretrainResult, lambda: {"rows": len(train)}))
 

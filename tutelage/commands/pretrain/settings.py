@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, EngineSettings
-from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 
 
@@ -27,18 +26,11 @@ class PretrainSettings(BatchSettings, EngineSettings):
             lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1, warmup=0.05, schedule="cosine"
         )
     )
-    epochs: float = 1.0
-    """Passes over the text."""
     held_out: float = 0.02
     """Share of held-out documents, to measure perplexity."""
-    evaluate_every: int = 50
-    """Evaluate on the held-out text every N steps."""
 
     def __post_init__(self) -> None:
         BatchSettings.__post_init__(self)
-        above_zero(self, "epochs")
-        at_least(self, evaluate_every=1)
-        a_share(self, "held_out")
         if self.model and self.shape != config.Shape():
             raise TutelageError(
                 f"--shape describes a new model, but --model {self.model} names an existing one. Omit one of them."

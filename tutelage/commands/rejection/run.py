@@ -66,8 +66,7 @@ def _training(
     source = answer_source(settings, run, policy, reward, prompts, settings.held_out)
     job = _job(settings, run, policy, reward, source)
     budget = token_budget(settings, run, policy)
-    every = settings.evaluate_every
-    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
+    loop = job_loop(run, policy, job, settings, budget)
 
     return Training(loop, conclusion(run, policy, RejectionResult, lambda: source.counts))
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, RoundSettings
-from tutelage.base.config.bounds import a_share, above_zero, at_least
+from tutelage.base.config.bounds import a_share, at_least
 from tutelage.base.errors import TutelageError
 
 
@@ -22,12 +22,8 @@ class RejectionSettings(RoundSettings, BatchSettings):
     scores then weigh more."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03))
-    epochs: float = 1.0
-    """Passes over the completions of a round."""
     held_out: float = 0.05
     """Share of held-out prompts, to measure the score of a new completion."""
-    evaluate_every: int = 50
-    """Evaluate on the held-out prompts every N steps."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
     """Learning rates if --optimiser.lr is omitted."""
@@ -36,9 +32,8 @@ class RejectionSettings(RoundSettings, BatchSettings):
         config.settle_rate(self)
         BatchSettings.__post_init__(self)
         RoundSettings.__post_init__(self)
-        above_zero(self, "epochs")
-        at_least(self, keep=1, evaluate_every=1)
-        a_share(self, "held_out", "overall")
+        at_least(self, keep=1)
+        a_share(self, "overall")
         if not self.prompts or not self.reward:
             raise TutelageError("rejection needs --prompts, and a --reward that scores the completions.")
         if self.keep >= self.samples:

@@ -115,14 +115,11 @@ def _pair_training(
         train,
         evaluation_rows(held_out, settings.evaluate_rows),
         settings,
-        settings,
-        epochs=settings.epochs,
         patience=settings.patience,
         budget=budget,
         loss=loss,
     )
-    every = settings.evaluate_every
-    loop = job_loop(run, model, job, settings, settings.optimiser, budget=budget, look_every=every)
+    loop = job_loop(run, model, job, settings, budget)
 
     def conclude() -> RewardResult:
         restore_best(loop)

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings
-from tutelage.base.config.bounds import a_share, above_zero, at_least, changed_flags
+from tutelage.base.config.bounds import at_least, changed_flags
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import StudySettings
 
@@ -51,9 +51,7 @@ class RewardSettings(StudySettings, BatchSettings):
     def __post_init__(self) -> None:
         config.settle_rate(self)
         BatchSettings.__post_init__(self)
-        above_zero(self, "epochs")
-        at_least(self, evaluate_every=1, patience=0)
-        a_share(self, "held_out")
+        at_least(self, patience=0)
         if self.steps:
             self._check_steps()
         elif self.separator != NEWLINE:

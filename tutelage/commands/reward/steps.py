@@ -75,10 +75,8 @@ def step_training(
     budget = token_budget(settings, run, model)
     remark_batch(settings.batch_size, len(train), "completions")
     evaluation = evaluation_rows(held_out, settings.evaluate_rows)
-    job = step_job(
-        model, train, evaluation, settings, settings, epochs=settings.epochs, patience=settings.patience, budget=budget
-    )
-    loop = job_loop(run, model, job, settings, settings.optimiser, budget=budget, look_every=settings.evaluate_every)
+    job = step_job(model, train, evaluation, settings, patience=settings.patience, budget=budget)
+    loop = job_loop(run, model, job, settings, budget)
 
     def conclude() -> RewardResult:
         restore_best(loop)

@@ -135,15 +135,12 @@ def _training(
         data.train,
         evaluation_rows(data.held_out, settings.evaluate_rows),
         settings,
-        settings,
         label="sft",
-        epochs=settings.epochs,
         budget=budget,
         looks_first=True,
         at_end=at_end,
     )
-    every = settings.evaluate_every
-    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
+    loop = job_loop(run, policy, job, settings, budget)
 
     def figures() -> dict[str, float]:
         counts = {"rows": len(data.train), "dropped": data.dropped}

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings
-from tutelage.base.config.bounds import a_share, above_zero, at_least
+from tutelage.base.config.bounds import at_least
 from tutelage.commands.study import StudySettings
 from tutelage.data.records import WRITTEN, StudyRows
 
@@ -26,12 +26,8 @@ class SftSettings(StudySettings, BatchSettings):
     and --batch-size counts rows, not conversations."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03, schedule="cosine"))
-    epochs: float = 1.0
-    """Passes over the demonstrations."""
     held_out: float = 0.05
     """Share of held-out demonstrations, to measure perplexity and ROUGE."""
-    evaluate_every: int = 50
-    """Evaluate on the held-out demonstrations every N steps."""
     samples: int = 4
     """Held-out prompts to complete before and after training, for inspection."""
     rouge: int = 32
@@ -45,6 +41,4 @@ class SftSettings(StudySettings, BatchSettings):
     def __post_init__(self) -> None:
         config.settle_rate(self)
         BatchSettings.__post_init__(self)
-        above_zero(self, "epochs")
-        at_least(self, evaluate_every=1, samples=0, rouge=0)
-        a_share(self, "held_out")
+        at_least(self, samples=0, rouge=0)

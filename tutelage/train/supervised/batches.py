@@ -328,6 +328,10 @@ class Order(Generic[T]):
         """Steps per epoch; the last one may be short."""
         return -(-len(self.items) // self.batch)
 
+    def steps(self, epochs: float) -> int:
+        """Steps of a number of epochs, at least one."""
+        return max(1, round(epochs * self.steps_per_epoch))
+
     def __call__(self, step: int) -> list[T]:
         """Items of a step (counted from 0)."""
         epoch, position = divmod(step, self.steps_per_epoch)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from tutelage.base import config
-from tutelage.base.config.bases import RunSettings
+from tutelage.base.config.bases import BatchSettings
 from tutelage.base.progress.phases import phase
 from tutelage.models.budget import Budget
 from tutelage.models.engine_model import EngineModel
@@ -61,31 +60,22 @@ class Job:
     """Parameters of the loss, trained along with the model at `LOSS_RATE`."""
 
 
-def job_loop(
-    run: Run,
-    model: EngineModel,
-    job: Job,
-    settings: RunSettings,
-    optimiser: config.Optimiser,
-    *,
-    budget: Budget,
-    look_every: int,
-) -> Loop:
+def job_loop(run: Run, model: EngineModel, job: Job, settings: BatchSettings, budget: Budget) -> Loop:
     """Loop of a job, from the latest checkpoint of the run.
 
-    Evaluates on held-out data every `look_every` steps and after the last step. The best checkpoint has the lowest
+    Evaluates on held-out data every `evaluate_every` steps and after the last step. The best checkpoint has the lowest
     held_out/loss, if any.
     """
     if run.start == 0 and job.looks_first and job.look is not None:
         run.log(0, _held_out(job))
     groups = {"model": model.parameters(), "loss": job.learned}
-    learner = Learner(groups, optimiser, job.steps, model.total_norm, ranks=budget.ranks, loss=LOSS_RATE)
+    learner = Learner(groups, settings.optimiser, job.steps, model.total_norm, ranks=budget.ranks, loss=LOSS_RATE)
     extra = load_state(run, learner)
     history = None if job.patience is None else EarlyStopping(job.patience, **extra)
 
     def look(step: Step) -> Mapping[str, float]:
         metrics = dict(job.tell(step.index - 1))
-        if job.look is not None and (step.index % max(1, look_every) == 0 or step.index == job.steps):
+        if job.look is not None and (step.index % settings.evaluate_every == 0 or step.index == job.steps):
             metrics |= _held_out(job)
             if history is not None:
                 history.record(metrics["held_out/loss"])

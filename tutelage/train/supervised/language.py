@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from tutelage.base.config.bases import BatchSettings, RunSettings
+from tutelage.base.config.bases import BatchSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
@@ -24,11 +24,9 @@ def language_job(
     policy: Policy,
     train: Sequence[EncodedRow],
     held_out: Sequence[EncodedRow],
-    settings: RunSettings,
-    batches: BatchSettings,
+    settings: BatchSettings,
     *,
     label: str,
-    epochs: float,
     budget: Budget,
     looks_first: bool,
     at_end: Callable[[int], None] = lambda step: None,
@@ -39,8 +37,8 @@ def language_job(
     `at_end` is called after the last step and before its checkpoint, so that its metrics are logged exactly once.
     """
     pad = pad_token_id(policy.tokenizer)
-    order = Order(train, batches.batch_size, settings.seed)
-    total = max(1, round(epochs * order.steps_per_epoch))
+    order = Order(train, settings.batch_size, settings.seed)
+    total = order.steps(settings.epochs)
 
     def batch(step: int) -> WeightedRows:
         rows = order(step)

@@ -6,7 +6,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor, nn
 
-from tutelage.base.config.bases import BatchSettings, RunSettings
+from tutelage.base.config.bases import BatchSettings
 from tutelage.base.progress.phases import phase
 from tutelage.core.rows import EncodedRow, numbered
 from tutelage.core.scoring_losses import Margin, ScoringLoss
@@ -41,20 +41,18 @@ def reward_job(
     model: ScalarModel,
     train: Sequence[EncodedPair],
     held_out: Sequence[EncodedPair],
-    settings: RunSettings,
-    batches: BatchSettings,
+    settings: BatchSettings,
     *,
-    epochs: float,
     patience: int,
     budget: Budget,
     loss: ScoringLoss = AS_LABELLED,
 ) -> Job:
     """Job that minimises `prefer` on the pairs. A `loss` that is a module is trained along with the model."""
     pad = pad_token_id(model.tokenizer)
-    order = Order(train, batches.batch_size, settings.seed, together=prompts_of(train, attrgetter("chosen")))
+    order = Order(train, settings.batch_size, settings.seed, together=prompts_of(train, attrgetter("chosen")))
     return Job(
         label="reward model",
-        steps=max(1, round(epochs * order.steps_per_epoch)),
+        steps=order.steps(settings.epochs),
         batch=lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
         objective=lambda pairs: prefer(model, pairs, loss),
         look=(lambda: preference_figures(model, held_out, budget, loss)) if held_out else None,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from tutelage.base.config.bases import BatchSettings, RunSettings
+from tutelage.base.config.bases import BatchSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
@@ -113,20 +113,18 @@ def step_job(
     model: ScalarModel,
     train: Sequence[LabelledSteps],
     held_out: Sequence[LabelledSteps],
-    settings: RunSettings,
-    batches: BatchSettings,
+    settings: BatchSettings,
     *,
-    epochs: float,
     patience: int,
     budget: Budget,
 ) -> Job:
     """Job that minimises `rate` on the rated steps."""
     pad = pad_token_id(model.tokenizer)
     together = [record.messages for record in rated_sources(train)]
-    order = Order(train, batches.batch_size, settings.seed, together=together)
+    order = Order(train, settings.batch_size, settings.seed, together=together)
     return Job(
         label="process reward model",
-        steps=max(1, round(epochs * order.steps_per_epoch)),
+        steps=order.steps(settings.epochs),
         batch=lambda step: labelled_rows(order(step), pad, model.device),
         objective=lambda rows: rate(model, rows),
         look=(lambda: step_figures(model, held_out, budget)) if held_out else None,
