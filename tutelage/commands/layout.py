@@ -7,12 +7,13 @@ a time, and a GPU at most one whole layer in addition to its shards.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch.distributed.fsdp import FSDPModule
 
 from tutelage.base import config
+from tutelage.base.config.bases import WeightSettings
 from tutelage.base.errors import TutelageError
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.processes import rank_on_this_machine, ranks_on_this_machine
@@ -62,22 +63,7 @@ def lay_out(
     return _in_shards(Passes(run.ranks, in_shards), model, load, with_reference=with_reference)
 
 
-class PolicyTraining(Protocol):
-    """Settings of a run that trains a policy."""
-
-    @property
-    def shard(self) -> str: ...
-    @property
-    def model(self) -> config.Model: ...
-    @property
-    def lora(self) -> config.Lora: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def activation_checkpointing(self) -> bool: ...
-
-
-def trained_policy(settings: PolicyTraining, run: Run, *, with_reference: bool = False) -> Policy:
+def trained_policy(settings: WeightSettings, run: Run, *, with_reference: bool = False) -> Policy:
     """Load the initial policy of a run for training (see `lay_out`)."""
 
     def load(model: config.Model) -> Policy:

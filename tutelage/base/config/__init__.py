@@ -28,7 +28,6 @@ from tutelage.base.config.sections import (
     Rates,
     Sampling,
     Shape,
-    settle_rate,
 )
 
 __all__ = [
@@ -51,7 +50,6 @@ __all__ = [
     "overlay",
     "resolve",
     "save",
-    "settle_rate",
     "to_mapping",
     "with_defaults",
 ]

@@ -1,12 +1,12 @@
 """Base classes for top-level settings that several commands share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tutelage.base.config.bounds import a_seed, a_share, above_zero, at_least, changed_flags
 from tutelage.base.config.mapping import LATER
-from tutelage.base.config.sections import POLICY_EPS, Checkpoints, EngineName, Lora, Optimiser, Sampling
+from tutelage.base.config.sections import POLICY_EPS, Checkpoints, EngineName, Lora, Model, Optimiser, Rates, Sampling
 from tutelage.base.errors import TutelageError
 
 COLOCATED = "vllm"
@@ -79,6 +79,23 @@ class ShardSettings:
     """none: every process holds all weights, gradients and moments; full: each holds its shard, and layers are gathered
     from all while they compute (FSDP); hybrid: sharded among the processes of a machine and replicated across machines.
     Uses the plain engine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightSettings(RunSettings, MemorySettings, ShardSettings):
+    """Training of all weights of a model, or of adapters."""
+
+    model: Model
+    lora: Lora = field(default_factory=Lora)
+    optimiser: Optimiser = field(default_factory=Optimiser)
+
+    RATES: ClassVar[Rates]
+    """Learning rates if --optimiser.lr is omitted."""
+
+    def __post_init__(self) -> None:
+        if self.optimiser.lr is None:  # the settings that a run writes include its learning rate
+            object.__setattr__(self, "optimiser", replace(self.optimiser, lr=self.RATES.of(self.lora)))
+        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,14 +275,13 @@ class EpisodeSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings):
+class RecipeSettings(RolloutServers, WeightSettings):
     """Steps of a recipe: a rollout followed by an update."""
 
     steps: int = 100
     """Number of rollouts, each followed by the update of the recipe."""
     batch_size: int = 64
     """Prompts per rollout; the recipe sets the number of completions of each."""
-    lora: Lora = field(default_factory=Lora)
     optimiser: Optimiser = field(default_factory=lambda: Optimiser(eps=POLICY_EPS))
     sample_every: int = 10
     """Write completions to samples.jsonl every N steps."""

@@ -1,8 +1,8 @@
 """Sections of settings that several commands share. Field docstrings are the help texts of the command line."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from tutelage.base.config.bounds import INFINITE, at_least
 from tutelage.base.errors import TutelageError
@@ -230,27 +230,3 @@ class Rates:
     def of(self, lora: Lora) -> float:
         """Return the learning rate for these adapters."""
         return self.lora if lora.rank else self.all
-
-
-class TrainsWeights(Protocol):
-    """Settings of a command that trains all weights of a model, or adapters."""
-
-    RATES: ClassVar[Rates]
-
-    @property
-    def lora(self) -> Lora:
-        """The adapters."""
-
-    @property
-    def optimiser(self) -> Optimiser:
-        """The optimiser, whose learning rate may be omitted."""
-
-
-def settle_rate(settings: TrainsWeights) -> None:
-    """Set an omitted learning rate to the default of the command.
-
-    Called in `__post_init__` (settings are frozen), so that the settings that a run writes include its learning rate.
-    """
-    if settings.optimiser.lr is None:
-        settled = replace(settings.optimiser, lr=settings.RATES.of(settings.lora))
-        object.__setattr__(settings, "optimiser", settled)

@@ -1,7 +1,6 @@
 """Settings of distillation from a teacher."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from tutelage.base import config
 from tutelage.base.config.bases import RecipeSettings
@@ -14,7 +13,6 @@ class DistillSettings(RecipeSettings):
     """Distil a teacher into a model: every token of the student's completions is compared with the teacher's
     distribution (on-policy distillation). With --data some completions come from a file."""
 
-    model: config.Model
     teacher: str = ""
     """Teacher with the vocabulary of --model: folder or hub name of a causal language model, an adapter, a .gguf file;
     or, for --recipe reverse_kl, the address of a server (vLLM or tutelage serve), such as http://localhost:8000. If the
@@ -35,8 +33,7 @@ class DistillSettings(RecipeSettings):
     KL(teacher‖student)."""
     sampling: config.Sampling = field(default_factory=lambda: config.Sampling(temperature=1.0, max_new_tokens=64))
 
-    RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=1e-4)
-    """Learning rates if --optimiser.lr is omitted."""
+    RATES = config.Rates(all=1e-5, lora=1e-4)
 
     @property
     def is_served(self) -> bool:
@@ -44,7 +41,6 @@ class DistillSettings(RecipeSettings):
         return self.teacher.startswith(("http://", "https://"))
 
     def __post_init__(self) -> None:
-        config.settle_rate(self)
         super().__post_init__()
         within(self, 0, 1, "on_policy")
         if not self.teacher:

@@ -1,10 +1,9 @@
 """Settings of direct preference optimisation and its relatives."""
 
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings, RoundSettings
+from tutelage.base.config.bases import BatchSettings, RoundSettings, WeightSettings
 from tutelage.base.config.bounds import changed_flags
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import StudySettings, study_address
@@ -14,13 +13,12 @@ LOSSES = ("dpo", "cdpo", "robust", "ipo", "hinge", "slic", "kto", "orpo", "simpo
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpoSettings(StudySettings, RoundSettings, BatchSettings):
+class DpoSettings(StudySettings, RoundSettings, WeightSettings, BatchSettings):
     """Train a policy on preferences directly: DPO, cDPO, robust DPO, IPO, hinge, SLiC, KTO, ORPO or SimPO. The
     preferences come from a file (--data), or are made during training (--prompts): in each of --rounds the policy
     writes completions, a reward or a judge compares them, and it is trained on the best against the worst (online, or
     iterative, DPO)."""
 
-    model: config.Model
     data: str = ""
     """Preferences: a file or hub data set with chosen and rejected answers, whose format is detected; or a study: its
     folder, its database file, or a postgresql:// URL. Soft labels, weights and margins are used."""
@@ -39,18 +37,15 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
     """Question that the judge answers about two responses."""
     reference: str = ""
     """Reference model; by default the initial model."""
-    lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.1))
     held_out: float = 0.05
     """Share of held-out prompts, to measure loss and accuracy; with --prompts the score of a new completion. Unused
     with a judge."""
 
-    RATES: ClassVar[config.Rates] = config.Rates(all=1e-6, lora=1e-4)
-    """Learning rates if --optimiser.lr is omitted."""
+    RATES = config.Rates(all=1e-6, lora=1e-4)
 
     def __post_init__(self) -> None:
-        config.settle_rate(self)
-        BatchSettings.__post_init__(self)
+        WeightSettings.__post_init__(self)
         RoundSettings.__post_init__(self)
         if bool(self.data) == bool(self.prompts):
             raise TutelageError(

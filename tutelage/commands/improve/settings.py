@@ -1,7 +1,7 @@
 """Settings of reinforcement learning against a reward."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from tutelage.base import config
 from tutelage.base.config.bases import EpisodeSettings, RecipeSettings, TrustSettings
@@ -14,7 +14,6 @@ from tutelage.rewards.names import reward_models
 class ImproveSettings(RecipeSettings, TrustSettings, EpisodeSettings):
     """Improve a policy against a reward by reinforcement learning: sample completions, score them, update, repeat."""
 
-    model: config.Model
     prompts: str
     """Prompts: a file or hub data set; any format of demonstrations or preferences works too."""
     reward: tuple[str, ...] = ()
@@ -49,8 +48,7 @@ class ImproveSettings(RecipeSettings, TrustSettings, EpisodeSettings):
     watch: tuple[str, ...] = ()
     """Additional rewards to log but not train on, as name=module:function or name=folder."""
 
-    RATES: ClassVar[config.Rates] = config.Rates(all=3e-6, lora=1e-4)
-    """Learning rates if --optimiser.lr is omitted."""
+    RATES = config.Rates(all=3e-6, lora=1e-4)
 
     @property
     def mismatched_by(self) -> Literal["recompute", "truncated", "none"] | None:
@@ -67,7 +65,6 @@ class ImproveSettings(RecipeSettings, TrustSettings, EpisodeSettings):
         return self.critic_from or next(iter(reward_models(self.reward)), self.model.path)
 
     def __post_init__(self) -> None:
-        config.settle_rate(self)
         super().__post_init__()
         at_least(self, critic_lr=0, mismatch_cap=1.0, staleness=0)
         self.check_episodes()

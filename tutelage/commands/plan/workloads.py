@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,6 +11,7 @@ from tutelage.algorithms.override import override
 from tutelage.algorithms.registry import recipe_named
 from tutelage.algorithms.slots import GradientSteps, needs_greedy
 from tutelage.base import config
+from tutelage.base.config.bases import WeightSettings
 from tutelage.base.errors import TutelageError
 from tutelage.commands.plan.settings import RESULT
 from tutelage.core.rows import EncodedRow
@@ -212,24 +213,13 @@ RUNS: Mapping[str, Callable[[Any, Lengths], PlannedRun]] = {
 """Functions that plan a run, by the name of its settings class, so that only the planned class is imported."""
 
 
-class _WeightSettings(Protocol):
-    """Settings of a command that trains a model or adapters."""
-
-    @property
-    def model(self) -> config.Model: ...
-    @property
-    def lora(self) -> config.Lora: ...
-    @property
-    def tokens_at_once(self) -> int | None: ...
-
-
-def _work(settings: _WeightSettings, batch: BatchShape) -> Workload:
+def _work(settings: WeightSettings, batch: BatchShape) -> Workload:
     """Return the workload of a training step on a batch."""
     model = outline(settings.model.path)
     return Workload(model, batch, settings.lora.rank, _half(settings.model, model))
 
 
-def _run(settings: _WeightSettings, work: Workload, steps: int | None, *notes: str) -> PlannedRun:
+def _run(settings: WeightSettings, work: Workload, steps: int | None, *notes: str) -> PlannedRun:
     return PlannedRun(settings.model, work, settings.tokens_at_once, steps, notes)
 
 

@@ -1,36 +1,31 @@
 """Settings of rejection-sampling fine-tuning."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings, RoundSettings
+from tutelage.base.config.bases import BatchSettings, RoundSettings, WeightSettings
 from tutelage.base.config.bounds import a_share, at_least
 from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejectionSettings(RoundSettings, BatchSettings):
+class RejectionSettings(RoundSettings, WeightSettings, BatchSettings):
     """Rejection sampling (RAFT, Dong et al. 2023, arXiv 2304.06767): sample completions of each prompt, keep the best,
     fine-tune on them; in --rounds, each with completions of the current policy."""
 
-    model: config.Model
     keep: int = 1
     """Best completions per prompt to train on."""
     overall: float = 0.0
     """Instead of --keep, share of all completions of a round to train on, the best across prompts; prompts with high
     scores then weigh more."""
-    lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03))
     held_out: float = 0.05
     """Share of held-out prompts, to measure the score of a new completion."""
 
-    RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
-    """Learning rates if --optimiser.lr is omitted."""
+    RATES = config.Rates(all=2e-5, lora=3e-4)
 
     def __post_init__(self) -> None:
-        config.settle_rate(self)
-        BatchSettings.__post_init__(self)
+        WeightSettings.__post_init__(self)
         RoundSettings.__post_init__(self)
         at_least(self, keep=1)
         a_share(self, "overall")

@@ -1,10 +1,10 @@
 """Settings of reward modelling."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings
+from tutelage.base.config.bases import BatchSettings, WeightSettings
 from tutelage.base.config.bounds import at_least, changed_flags
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import StudySettings
@@ -14,11 +14,10 @@ LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardSettings(StudySettings, BatchSettings):
+class RewardSettings(StudySettings, WeightSettings, BatchSettings):
     """Train a reward model: a language model with one linear output at the last token, fitted to preferences by −log
     σ(score of the chosen − score of the rejected). With --steps a process reward model, which scores every step."""
 
-    model: config.Model
     data: str
     """Preferences: a file or hub data set with chosen and rejected answers, whose format is detected; or a study: its
     folder, its database file, or a postgresql:// URL. With --steps a file or data set of rated steps."""
@@ -34,7 +33,6 @@ class RewardSettings(StudySettings, BatchSettings):
     """Preferences, or rated steps, for the final accuracy, such as single votes; by default the held-out pairs."""
     centre: str = ""
     """Demonstrations on which the mean score is set to 0; by default the chosen answers."""
-    lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.05))
     epochs: float = 1.0
     """Passes over the preferences; more than one or two overfit."""
@@ -45,12 +43,10 @@ class RewardSettings(StudySettings, BatchSettings):
     patience: int = 5
     """Stop after this many evaluations without a better held-out loss; 0 never stops early."""
 
-    RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=3e-4)
-    """Learning rates if --optimiser.lr is omitted."""
+    RATES = config.Rates(all=1e-5, lora=3e-4)
 
     def __post_init__(self) -> None:
-        config.settle_rate(self)
-        BatchSettings.__post_init__(self)
+        super().__post_init__()
         at_least(self, patience=0)
         if self.steps:
             self._check_steps()

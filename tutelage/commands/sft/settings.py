@@ -1,20 +1,19 @@
 """Settings of supervised fine-tuning."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings
+from tutelage.base.config.bases import BatchSettings, WeightSettings
 from tutelage.base.config.bounds import at_least
 from tutelage.commands.study import StudySettings
 from tutelage.data.records import WRITTEN, StudyRows
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftSettings(StudySettings, BatchSettings):
+class SftSettings(StudySettings, WeightSettings, BatchSettings):
     """Fine-tune a language model on demonstrations: the loss is on the responses only."""
 
-    model: config.Model
     data: str
     """Demonstrations: a file (json, jsonl, csv, parquet; also .gz) or hub data set, whose format is detected; or a
     study: its folder, its database file, or a postgresql:// URL."""
@@ -24,7 +23,6 @@ class SftSettings(StudySettings, BatchSettings):
     answers: Literal["last", "every"] = "last"
     """For a conversation with several answers: train on the last one, or on every one after its history. Each is a row,
     and --batch-size counts rows, not conversations."""
-    lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03, schedule="cosine"))
     held_out: float = 0.05
     """Share of held-out demonstrations, to measure perplexity and ROUGE."""
@@ -35,10 +33,8 @@ class SftSettings(StudySettings, BatchSettings):
     sampling: config.Sampling = field(default_factory=lambda: config.Sampling(temperature=0.0, max_new_tokens=128))
     """Sampling of completions of held-out prompts."""
 
-    RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
-    """Learning rates if --optimiser.lr is omitted."""
+    RATES = config.Rates(all=2e-5, lora=3e-4)
 
     def __post_init__(self) -> None:
-        config.settle_rate(self)
-        BatchSettings.__post_init__(self)
+        super().__post_init__()
         at_least(self, samples=0, rouge=0)
