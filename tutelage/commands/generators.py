@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.base import config
-from tutelage.base.config.bases import COLOCATED, OPENENV, VERIFIERS, EpisodeSettings, RolloutServers
+from tutelage.base.config.bases import COLOCATED, OPENENV, VERIFIERS, EpisodeSettings, RolloutSettings
 from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import remark
 from tutelage.data.formats import LoadedRecords, load_prompts
@@ -35,7 +35,7 @@ WEIGHTS = "weights"
 
 
 def training_generator(
-    settings: RolloutServers,
+    settings: RolloutSettings,
     policy: Policy,
     sampling: config.Sampling,
     run: Run,
@@ -59,7 +59,7 @@ def training_generator(
 
 
 def _trained_elsewhere(
-    settings: RolloutServers, policy: Policy, sampling: config.Sampling, run: Run, staleness: int
+    settings: RolloutSettings, policy: Policy, sampling: config.Sampling, run: Run, staleness: int
 ) -> Generator:
     """Return the generator that queries the servers and sends them the weights of the policy."""
     servers, how = _servers(settings.rollouts), settings.sync_by

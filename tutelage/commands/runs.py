@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from tutelage.base import config
-from tutelage.base.config.bases import MemorySettings, RunSettings
+from tutelage.base.config.bases import RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
@@ -218,7 +218,7 @@ def fitting_prompts(policy: Policy, prompts: Sequence[EncodedPrompt], limit: int
     return fitting
 
 
-def token_budget(settings: MemorySettings, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
+def token_budget(settings: RunSettings, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
     """Return the token budget of a forward pass of `models`, which are trained together.
 
     `group`: tokens of a prompt with its responses, if they share it (see `engines.plans.token_budget.group_tokens`). A
@@ -244,7 +244,7 @@ def token_budget(settings: MemorySettings, run: Run, *models: Policy | ScalarMod
     return Budget(tokens, ranks, remedy, first.passes, cost, scoring)
 
 
-def _automatic_tokens(settings: MemorySettings, run: Run, models: Sequence[Policy | ScalarModel], group: int) -> int:
+def _automatic_tokens(settings: RunSettings, run: Run, models: Sequence[Policy | ScalarModel], group: int) -> int:
     """Return the tokens of a pass by the available memory: the minimum over ranks."""
     first = models[0]
     own = automatic_budget(

@@ -25,7 +25,7 @@ SyncName = Literal["lora", "disk", "nccl"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Output folder of a run, its seed and its records."""
+    """Output folder of a training run, its seed, records, use of memory and sharding."""
 
     out: Path
     """Folder of the run: settings, metrics, samples, checkpoints and the final model."""
@@ -40,25 +40,19 @@ class RunSettings:
     """Additional metric trackers: wandb, tensorboard, trackio, mlflow, or a custom module:NAME."""
     profile: bool = False
     """Profile three steps: write profile.txt, a table, and trace.json, for Perfetto."""
-
-    def __post_init__(self) -> None:
-        a_seed(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemorySettings:
-    """Memory use of a training run. The result does not depend on it."""
-
     tokens_at_once: int | None = None
     """Micro-batch: padded tokens per forward pass; if omitted, as many as memory allows. Smaller values need less
     memory and give the same result. If it still runs out of memory, it is halved."""
-
     activation_checkpointing: bool = False
     """Keep one hidden state per layer and token, and recompute each layer in the backward pass: much less memory, about
     a third more time. On a CPU it uses the plain engine."""
+    shard: Literal["none", "full", "hybrid"] = "none"
+    """none: every process holds all weights, gradients and moments; full: each holds its shard, and layers are gathered
+    from all while they compute (FSDP); hybrid: sharded among the processes of a machine and replicated across machines.
+    Uses the plain engine."""
 
-    def check_memory(self) -> None:
-        """Raise TutelageError if `tokens_at_once` is below 1."""
+    def __post_init__(self) -> None:
+        a_seed(self)
         at_least(self, tokens_at_once=1)
 
 
@@ -72,17 +66,7 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardSettings:
-    """Sharding of the weights in a run over several processes."""
-
-    shard: Literal["none", "full", "hybrid"] = "none"
-    """none: every process holds all weights, gradients and moments; full: each holds its shard, and layers are gathered
-    from all while they compute (FSDP); hybrid: sharded among the processes of a machine and replicated across machines.
-    Uses the plain engine."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightSettings(RunSettings, MemorySettings, ShardSettings):
+class WeightSettings(RunSettings):
     """Training of all weights of a model, or of adapters."""
 
     model: Model
@@ -99,7 +83,7 @@ class WeightSettings(RunSettings, MemorySettings, ShardSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSettings(RunSettings, MemorySettings, ShardSettings):
+class BatchSettings(RunSettings):
     """Passes over data in batches, and evaluations meanwhile."""
 
     optimiser: Optimiser = field(default_factory=Optimiser)
@@ -121,7 +105,6 @@ class BatchSettings(RunSettings, MemorySettings, ShardSettings):
         above_zero(self, "epochs")
         at_least(self, batch_size=1, max_length=2, evaluate_every=1, evaluate_rows=0)
         a_share(self, "held_out")
-        self.check_memory()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +123,8 @@ class AnswerServers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolloutServers(AnswerServers):
-    """Servers that generate completions with a policy in training."""
+class RolloutSettings(AnswerServers, WeightSettings):
+    """Training of a policy on completions, which servers can generate."""
 
     sync: Literal["auto", SyncName] = "auto"
     """How the servers of --rollouts receive new weights: lora, as an adapter; disk, as a whole model; nccl, as a whole
@@ -154,25 +137,20 @@ class RolloutServers(AnswerServers):
         """Method by which the servers receive new weights."""
         if self.sync != "auto":
             return self.sync
-        return "lora" if self._rank else "disk"
+        return "lora" if self.lora.rank else "disk"
 
-    @property
-    def _rank(self) -> int:
-        lora = getattr(self, "lora", Lora())
-        return int(lora.rank)
-
-    def check_servers(self) -> None:
-        """Raise TutelageError for settings that contradict each other or have no effect."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.has_servers and (self.sync != "auto" or self.sync_folder):
             raise TutelageError(
                 "--sync and --sync-folder set how the servers of --rollouts receive weights, and there are none: "
                 "omit them."
             )
-        if self.sync == "lora" and not self._rank:
+        if self.sync == "lora" and not self.lora.rank:
             raise TutelageError(
                 "--sync lora sends an adapter, but --lora.rank is 0, which trains every weight. Use --sync disk."
             )
-        if self.sync == "nccl" and self._rank:
+        if self.sync == "nccl" and self.lora.rank:
             raise TutelageError(
                 "--sync nccl sends every weight, but --lora.rank trains an adapter: use --sync lora, which sends only "
                 "the adapter."
@@ -200,7 +178,7 @@ class TrustSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundSettings(RolloutServers, TrustSettings):
+class RoundSettings(RolloutSettings, TrustSettings):
     """Rounds of generating completions, scoring them and training on them."""
 
     prompts: str = ""
@@ -217,8 +195,8 @@ class RoundSettings(RolloutServers, TrustSettings):
     sampling: Sampling = field(default_factory=Sampling)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(self, rounds=1, prompts_per_round=0, samples=2)
-        self.check_servers()
         self.check_trust()
         if self.sampling.temperature == 0:
             raise TutelageError(
@@ -275,7 +253,7 @@ class EpisodeSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeSettings(RolloutServers, WeightSettings):
+class RecipeSettings(RolloutSettings):
     """Steps of a recipe: a rollout followed by an update."""
 
     steps: int = 100
@@ -289,5 +267,3 @@ class RecipeSettings(RolloutServers, WeightSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, steps=1, batch_size=1, sample_every=1)
-        self.check_memory()
-        self.check_servers()

@@ -13,7 +13,7 @@ LOSSES = ("dpo", "cdpo", "robust", "ipo", "hinge", "slic", "kto", "orpo", "simpo
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpoSettings(StudySettings, RoundSettings, WeightSettings, BatchSettings):
+class DpoSettings(StudySettings, RoundSettings, BatchSettings):
     """Train a policy on preferences directly: DPO, cDPO, robust DPO, IPO, hinge, SLiC, KTO, ORPO or SimPO. The
     preferences come from a file (--data), or are made during training (--prompts): in each of --rounds the policy
     writes completions, a reward or a judge compares them, and it is trained on the best against the worst (online, or
@@ -45,15 +45,15 @@ class DpoSettings(StudySettings, RoundSettings, WeightSettings, BatchSettings):
     RATES = config.Rates(all=1e-6, lora=1e-4)
 
     def __post_init__(self) -> None:
-        WeightSettings.__post_init__(self)
-        RoundSettings.__post_init__(self)
+        super().__post_init__()
         if bool(self.data) == bool(self.prompts):
             raise TutelageError(
                 "Give either --data, existing preferences, or --prompts, for which --reward or --judge compares the "
                 "policy's own completions."
             )
         if self.data:
-            rounds = (each.name for each in fields(RoundSettings))
+            training = {each.name for each in fields(WeightSettings)}
+            rounds = (each.name for each in fields(RoundSettings) if each.name not in training)
             if flags := changed_flags(self, (*rounds, "judge", "judge_model", "judge_question")):
                 raise TutelageError(
                     f"With --data nothing is sampled, so {', '.join(flags)} would have no effect; use --prompts."

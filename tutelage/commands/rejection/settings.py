@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings, RoundSettings, WeightSettings
+from tutelage.base.config.bases import BatchSettings, RoundSettings
 from tutelage.base.config.bounds import a_share, at_least
 from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejectionSettings(RoundSettings, WeightSettings, BatchSettings):
+class RejectionSettings(RoundSettings, BatchSettings):
     """Rejection sampling (RAFT, Dong et al. 2023, arXiv 2304.06767): sample completions of each prompt, keep the best,
     fine-tune on them; in --rounds, each with completions of the current policy."""
 
@@ -25,8 +25,7 @@ class RejectionSettings(RoundSettings, WeightSettings, BatchSettings):
     RATES = config.Rates(all=2e-5, lora=3e-4)
 
     def __post_init__(self) -> None:
-        WeightSettings.__post_init__(self)
-        RoundSettings.__post_init__(self)
+        super().__post_init__()
         at_least(self, keep=1)
         a_share(self, "overall")
         if not self.prompts or not self.reward:
