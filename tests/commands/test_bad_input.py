@@ -233,7 +233,7 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, m
 @for_each(
     [
         ({"sampling": config.Sampling(top_k=5)}, "top_k, top_p or min_p would make the two differ"),
-        ({"sampling": config.Sampling(temperature=0)}, "temperature 0 all samples are the same"),
+        ({"sampling": config.Sampling(temperature=0)}, "temperature 0 all completions"),
         ({"critic_from": "somewhere"}, "Use --critic network"),
         ({"lora": config.Lora(rank=2, dropout=0.1)}, "lora.dropout"),
         ({"ptx": "text.jsonl"}, "neither has an effect without the other"),

@@ -167,8 +167,8 @@ def test_a_teacher_with_more_rows_is_compared_by_tokens_alone(tiny_model, prompt
         ({"data": "a.jsonl"}, "the student writes all of them"),
         ({"on_policy": 1.5}, "from 0 to 1"),
         ({"on_policy": 0.0, "data": "a", "prompts": "", "rollouts": "http://a"}, "nothing is sampled"),
-        ({"sampling": config.Sampling(top_k=5)}, "compares the sampling distribution"),
-        ({"sampling": config.Sampling(temperature=0.0)}, "no distribution to compare"),
+        ({"sampling": config.Sampling(top_k=5)}, "top_k, top_p or min_p"),
+        ({"sampling": config.Sampling(temperature=0.0)}, "temperature 0"),
         (
             {"teacher": "http://a", "sampling": config.Sampling(temperature=0.7)},
             "at temperature 1, but --sampling.temperature is 0.7",

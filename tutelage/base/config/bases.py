@@ -124,8 +124,9 @@ class AnswerServers:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSettings(AnswerServers, WeightSettings):
-    """Training of a policy on completions, which servers can generate."""
+    """Training of a policy on its completions, which servers can generate."""
 
+    sampling: Sampling = field(default_factory=Sampling)
     sync: Literal["auto", SyncName] = "auto"
     """How the servers of --rollouts receive new weights: lora, as an adapter; disk, as a whole model; nccl, as a whole
     model from GPU to GPU; auto: lora if --lora.rank is set, else disk."""
@@ -157,6 +158,10 @@ class RolloutSettings(AnswerServers, WeightSettings):
             )
         if self.sync == "nccl" and self.sync_folder:
             raise TutelageError("--sync nccl writes no folder: omit --sync-folder.")
+        if self.sampling.temperature == 0:
+            raise TutelageError(
+                "At temperature 0 all completions of a prompt are the same, and give no signal: use 0.7 or 1."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,16 +197,11 @@ class RoundSettings(RolloutSettings, TrustSettings):
     """Prompts per round; 0 for all."""
     samples: int = 8
     """Completions per prompt."""
-    sampling: Sampling = field(default_factory=Sampling)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, rounds=1, prompts_per_round=0, samples=2)
         self.check_trust()
-        if self.sampling.temperature == 0:
-            raise TutelageError(
-                "At temperature 0 all completions of a prompt are the same, and none is better: use 0.7 or 1."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,3 +267,10 @@ class RecipeSettings(RolloutSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, steps=1, batch_size=1, sample_every=1)
+        if self.sampling.top_k or self.sampling.top_p < 1 or self.sampling.min_p:
+            raise TutelageError(
+                "The distribution that is sampled is trained; top_k, top_p or min_p would make the two differ. Use the "
+                "temperature."
+            )
+        if self.lora.dropout:
+            raise TutelageError("--lora.dropout would make the trained policy differ from the sampled one; omit it.")

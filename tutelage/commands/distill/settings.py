@@ -51,23 +51,11 @@ class DistillSettings(RecipeSettings):
         if self.teacher == self.model.path:
             raise TutelageError(f"--teacher and --model are both {self.teacher!r}: give another teacher.")
         _check_sources(self)
-        sampling = self.sampling
-        if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
-            raise TutelageError(
-                "distill compares the sampling distribution with the teacher's, and top_k, top_p or min_p would "
-                "change it. Use the temperature."
-            )
-        if sampling.temperature == 0:
-            raise TutelageError(
-                "At temperature 0 there is no distribution to compare; use 1, which leaves the models unchanged."
-            )
-        if self.is_served and sampling.temperature != 1:
+        if self.is_served and self.sampling.temperature != 1:
             raise TutelageError(
                 f"A server returns a teacher's probabilities at temperature 1, but --sampling.temperature is "
-                f"{sampling.temperature:g}: set it to 1, or give the teacher's folder."
+                f"{self.sampling.temperature:g}: set it to 1, or give the teacher's folder."
             )
-        if self.lora.dropout:
-            raise TutelageError("--lora.dropout would make the trained model differ from the sampled one; omit it.")
 
 
 def _check_sources(settings: DistillSettings) -> None:

@@ -75,16 +75,6 @@ class ImproveSettings(RecipeSettings, TrustSettings, EpisodeSettings):
             )
         _refuse_inert_mismatch(self)
         self.check_trust()
-        sampling = self.sampling
-        if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
-            raise TutelageError(
-                "improve trains the distribution that it samples from; top_k, top_p or min_p would make the two "
-                "differ. Use the temperature."
-            )
-        if sampling.temperature == 0:
-            raise TutelageError("At temperature 0 all samples are the same and give no signal; use 0.7 or 1.")
-        if self.lora.dropout:
-            raise TutelageError("--lora.dropout would make the trained policy differ from the sampled one; omit it.")
         if self.critic == "trunk" and self.critic_from:
             raise TutelageError(
                 "--critic-from initialises a critic network, but --critic is trunk. Use --critic network."
