@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.base import config
-from tutelage.base.config.bases import COLOCATED, OPENENV, VERIFIERS, EpisodeSettings, RolloutSettings
+from tutelage.base.config.bases import COLOCATED, OPENENV, VERIFIERS, EpisodeSettings, PolicySettings
 from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import remark
 from tutelage.data.formats import LoadedRecords, load_prompts
@@ -35,7 +35,7 @@ WEIGHTS = "weights"
 
 
 def training_generator(
-    settings: RolloutSettings,
+    settings: PolicySettings,
     policy: Policy,
     sampling: config.Sampling,
     run: Run,
@@ -59,7 +59,7 @@ def training_generator(
 
 
 def _trained_elsewhere(
-    settings: RolloutSettings, policy: Policy, sampling: config.Sampling, run: Run, staleness: int
+    settings: PolicySettings, policy: Policy, sampling: config.Sampling, run: Run, staleness: int
 ) -> Generator:
     """Return the generator that queries the servers and sends them the weights of the policy."""
     servers, how = _servers(settings.rollouts), settings.sync_by

@@ -3,9 +3,7 @@
 import shlex
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from tutelage.base import config
 from tutelage.base.config.bases import EngineSettings, EpisodeSettings
@@ -22,14 +20,12 @@ OWN = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class IterateSettings(EngineSettings, EpisodeSettings):
+class IterateSettings(CollectSettings, EngineSettings, EpisodeSettings):
     """Open the next round of a study: sample completions of the new policy, and of the older one, as new questions;
     with --environment, --tools or --agent they are episodes, whose turns are their steps. The study records the
     provenance of the policy (weights, reward model, judgements), and the owner's page shows agreement, ties and wins by
     round."""
 
-    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
-    """Study: its database file, the folder that contains study.sqlite, or with --db its name."""
     policy: str
     """New policy: a folder, such as RUN/model of `tutelage improve`, or hub name."""
     prompts: str
@@ -41,10 +37,6 @@ class IterateSettings(EngineSettings, EpisodeSettings):
     """Pairs of completions per prompt."""
     limit: int | None = None
     """Maximum number of prompts."""
-    db: str = ""
-    """Database to use instead of a file: a postgresql:// URL."""
-    name: str = ""
-    """Name of the study, if a file holds several."""
     sampling: config.Sampling = field(default_factory=config.Sampling)
     seed: int = 0
     """Random seed of sampling."""
@@ -61,7 +53,7 @@ def main(settings: IterateSettings) -> int:
     from tutelage.commands.study_data import lineage_of
     from tutelage.people import survey
 
-    store, study = open_existing(CollectSettings(study=settings.study, db=settings.db, name=settings.name))
+    store, study = open_existing(settings)
     with closing(store):
         rounds = survey(store, study.id).rounds
     last = rounds[-1] if rounds else None

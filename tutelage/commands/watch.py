@@ -18,6 +18,7 @@ import tyro
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.commands.study import CollectSettings, open_existing
 
 if TYPE_CHECKING:
     from tutelage.people.programs.study_progress import Condition, Progress, Source
@@ -29,7 +30,7 @@ ROUND = "{round}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchSettings:
+class WatchSettings(CollectSettings):
     """Wait until a study meets all given conditions at once, then run commands, until one fails, whose exit status is
     returned. Without --then nothing is run, and the status is 0."""
 
@@ -56,10 +57,6 @@ class WatchSettings:
     """Seconds between two checks."""
     once: bool = True
     """Run the command once; --no-once runs it again after every further --votes, until it fails."""
-    db: str = ""
-    """Database to use instead of a file: a postgresql:// URL."""
-    name: str = ""
-    """Name of the study, if a file holds several."""
 
     def __post_init__(self) -> None:
         self.condition  # noqa: B018  # refuses invalid conditions
@@ -192,10 +189,7 @@ def _source(settings: WatchSettings) -> "Iterator[Source]":
         with StudyClient(settings.study) as client:
             yield ClientSource(client)
         return
-    from tutelage.commands.study import CollectSettings as Place
-    from tutelage.commands.study import open_existing
-
-    store, study = open_existing(Place(study=settings.study, db=settings.db, name=settings.name))
+    store, study = open_existing(settings)
     with closing(store):
         yield DatabaseSource(store, study.id)
 

@@ -123,7 +123,7 @@ class AnswerServers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolloutSettings(AnswerServers, WeightSettings):
+class PolicySettings(AnswerServers, WeightSettings):
     """Training of a policy on its completions, which servers can generate."""
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -183,7 +183,7 @@ class TrustSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundSettings(RolloutSettings, TrustSettings):
+class RoundSettings(PolicySettings, TrustSettings):
     """Rounds of generating completions, scoring them and training on them."""
 
     prompts: str = ""
@@ -253,7 +253,7 @@ class EpisodeSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeSettings(RolloutSettings):
+class RecipeSettings(PolicySettings):
     """Steps of a recipe: a rollout followed by an update."""
 
     steps: int = 100
