@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from tutelage.base import config
+from tutelage.base.config.bases import EngineSettings
 from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.collect.connections import Token, Webhook
@@ -22,7 +23,7 @@ from tutelage.people.settings import Unranked
 
 
 @dataclass(frozen=True, kw_only=True)
-class Init(CollectSettings):
+class Init(CollectSettings, EngineSettings):
     """Create a study or add questions to one: from existing pairs or traces, from the output of `tutelage sample`, or
     by sampling. With --live raters talk to two models, and every turn is a question."""
 
@@ -56,9 +57,6 @@ class Init(CollectSettings):
     sampling: config.Sampling = field(default_factory=config.Sampling)
     seed: int = 0
     """Random seed of sampling."""
-    engine: config.EngineName = "auto"
-    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
-    auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     limit: int | None = None
     """Maximum number of questions from --from-pairs or --from-sample, which begin with one for each prompt; with
     --prompts, of prompts."""
@@ -271,7 +269,7 @@ class Simulate(CollectSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge(CollectSettings):
+class Judge(CollectSettings, EngineSettings):
     """Add a model as a rater, counted apart from people: a language model behind an OpenAI-compatible endpoint, asked
     about both orders of each pair or about each criterion of a rubric, or a reward model."""
 
@@ -294,9 +292,6 @@ class Judge(CollectSettings):
     has endpoint, question, rubric and prices."""
     reward: str = ""
     """Reward model (folder) or module:function of prompts and answers, instead of an endpoint."""
-    engine: config.EngineName = "auto"
-    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
-    auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     tie: float = 0.0
     """Maximum score difference of a tie; for --reward, and a --judge that rates."""
     step: float = 1.0
@@ -317,7 +312,7 @@ class Judge(CollectSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Next(CollectSettings):
+class Next(CollectSettings, EngineSettings):
     """Set the order of new questions. At least 30 % of them are always chosen at random, so that the study keeps an
     unbiased sample."""
 
@@ -328,9 +323,6 @@ class Next(CollectSettings):
     reward: tuple[str, ...] = ()
     """Reward models (folders) or module:function: one is uncertain about pairs with close scores, several about pairs
     on which they disagree."""
-    engine: config.EngineName = "auto"
-    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
-    auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     new: str = ""
     """The newer model, as named in the study; by default the policy of the last round."""
     old: str = ""
