@@ -12,12 +12,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.base.signals import handled
 from tutelage.commands.study import CollectSettings, open_existing
 
 if TYPE_CHECKING:
@@ -213,8 +214,21 @@ def run(words: Sequence[str]) -> int:
 
     SIGINT and SIGTERM are passed on to the command, which decides how to handle them.
     """
-    with _Forwarder().installed() as forwarder, subprocess.Popen(words) as child:
-        forwarder.begin(child)
+    started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def forward(number: int, frame: object) -> None:
+        if number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
+            return  # the terminal has sent it to the child as well
+        if started:
+            started[0].send_signal(number)
+        else:
+            early.append(number)
+
+    with handled(forward), subprocess.Popen(words) as child:
+        started.append(child)
+        for number in early:
+            child.send_signal(number)
         status = child.wait()
     return status if status >= 0 else 128 - status
 
@@ -224,7 +238,7 @@ def interruptible() -> Iterator[Callable[[float], None]]:
     """Yield a sleep function that SIGINT ends with KeyboardInterrupt.
 
     Within the context the signal is recorded, and raised only by the sleep: Python loses an interrupt that arrives
-    while a finaliser runs. Only the main thread receives signals.
+    while a finaliser runs.
     """
     noted = threading.Event()
 
@@ -232,48 +246,7 @@ def interruptible() -> Iterator[Callable[[float], None]]:
         if noted.wait(seconds):
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
+    with handled(lambda number, frame: noted.set(), numbers=(signal.SIGINT,)):
         yield sleep
-        return
-    before = signal.signal(signal.SIGINT, lambda number, frame: noted.set())
-    try:
-        yield sleep
-    finally:
-        signal.signal(signal.SIGINT, before)
     if noted.is_set():
         raise KeyboardInterrupt
-
-
-class _Forwarder:
-    """Forwards signals to a child process, including those that arrive before it starts."""
-
-    def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
-        self._early: list[int] = []
-
-    def begin(self, child: "subprocess.Popen[bytes]") -> None:
-        """Start forwarding signals to this child."""
-        self._child = child
-        for number in self._early:
-            child.send_signal(number)
-
-    @contextlib.contextmanager
-    def installed(self) -> Iterator["_Forwarder"]:
-        """Handle the signals within the context. Only the main thread receives signals."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        before = {each: signal.signal(each, self._forward) for each in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield self
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
-
-    def _forward(self, number: int, frame: Any) -> None:
-        if number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
-            return  # the terminal has sent it to the child as well
-        if self._child is None:
-            self._early.append(number)
-        else:
-            self._child.send_signal(number)

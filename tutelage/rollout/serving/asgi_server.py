@@ -1,12 +1,11 @@
 """Sockets and uvicorn servers for an ASGI application; no torch, since the rating site and `doctor` use them."""
 
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.signals import handled
 
 if TYPE_CHECKING:
     import uvicorn
@@ -52,17 +51,6 @@ def server(app: object) -> "uvicorn.Server":
     )
 
 
-@contextmanager
-def signals_handled() -> Iterator[None]:
+def signals_handled() -> AbstractContextManager[None]:
     """Context in which a signal that uvicorn handled and raises again has no further effect."""
-
-    def ignored(number: int, frame: Any) -> None:
-        return
-
-    signals = (signal.SIGTERM, signal.SIGINT)
-    before: list[Callable[..., Any] | int | None] = [signal.signal(each, ignored) for each in signals]
-    try:
-        yield
-    finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
+    return handled(lambda number, frame: None)

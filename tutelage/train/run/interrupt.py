@@ -1,16 +1,13 @@
 """Interruption of a loop: the first Ctrl-C stops at once if that loses nothing, and else finishes the step; the second
 one stops at once."""
 
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from tutelage.base.signals import handled
 from tutelage.engines.ranks.processes import world_rank
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -53,12 +50,5 @@ def interrupted(
             again = " ".join(filter(None, ("Once more to stop at once.", otherwise())))
             print(f"\nFinishing this step, then saving. {again}", file=sys.stderr)
 
-    if threading.current_thread() is not threading.main_thread():
+    with handled(ask):
         yield flag
-        return
-    previous = {number: signal.signal(number, ask) for number in SIGNALS}
-    try:
-        yield flag
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
