@@ -7,12 +7,19 @@ that they fit into the memory of a laptop.
 from dataclasses import dataclass
 
 from tutelage.base import config
-from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.reward.settings import RewardSettings
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.worlds import ChildrensQuestions, World, clarity
-from tutelage.demo.rounds.round import DemoRound, RoundPlace, Story, Texts, answer_sampling, answers_to_judge
+from tutelage.demo.rounds.round import (
+    DemoRound,
+    RoundPlace,
+    Story,
+    Texts,
+    answer_sampling,
+    answers_to_judge,
+    evaluation,
+)
 from tutelage.demo.rounds.simulated_study import Judging
 
 GOLD = "tutelage.data.worlds:clarity"
@@ -70,11 +77,20 @@ def real(place: RoundPlace, scale: RealScale) -> DemoRound:
         texts=texts,
         write=lambda: write_texts(place, texts),
         gold=clarity,
-        sampling=answers_to_judge(place, _start(place, scale), scale),
+        sampling=answers_to_judge(place, place.model_at(scale.model), scale),
         judging=Judging(raters=scale.raters, overlap=scale.overlap, test_overlap=scale.overlap, seed=place.seed),
         fitting=_reward(place, scale),
         improving=_improve(place, scale),
-        evaluation=_evaluate(place, scale),
+        evaluation=evaluation(
+            place,
+            STORY,
+            against=scale.model,
+            reward=(f"gold={GOLD}", f"score={place.folder / 'reward' / 'model'}"),
+            text=place.data("neutral.jsonl"),
+            limit=scale.test_prompts,
+            n=scale.test_answers,
+            sampling=answer_sampling(scale),
+        ),
     )
 
 
@@ -89,14 +105,10 @@ def write_texts(place: RoundPlace, texts: Texts) -> None:
     write_jsonl(place.data("neutral.jsonl"), ({"text": text} for text in neutral))
 
 
-def _start(place: RoundPlace, scale: RealScale) -> config.Model:
-    return place.model_at(scale.model)
-
-
 def _reward(place: RoundPlace, scale: RealScale) -> RewardSettings:
     return RewardSettings(
         **place.run("reward"),
-        model=_start(place, scale),
+        model=place.model_at(scale.model),
         data=str(place.folder / "judge" / "preferences.jsonl"),
         test=str(place.folder / "judge" / "test_votes.jsonl"),
         epochs=scale.reward_epochs,
@@ -111,7 +123,7 @@ def _reward(place: RoundPlace, scale: RealScale) -> RewardSettings:
 def _improve(place: RoundPlace, scale: RealScale) -> ImproveSettings:
     return ImproveSettings(
         **place.run("improve"),
-        model=_start(place, scale),
+        model=place.model_at(scale.model),
         prompts=place.data("prompts_train.jsonl"),
         reward=(str(place.folder / "reward" / "model"),),
         recipe="grpo",
@@ -126,21 +138,4 @@ def _improve(place: RoundPlace, scale: RealScale) -> ImproveSettings:
         optimiser=config.Optimiser(lr=5e-4, eps=config.POLICY_EPS, warmup=0.1),
         checkpoints=config.Checkpoints(every=6),  # steps are slow, and an adapter is small
         watch=(f"gold/mean={GOLD}",),
-    )
-
-
-def _evaluate(place: RoundPlace, scale: RealScale) -> EvaluateSettings:
-    return EvaluateSettings(
-        model=place.model("improve"),
-        against=scale.model,
-        prompts=place.data("prompts_held_out.jsonl"),
-        out=place.folder / "evaluate",
-        reward=(f"gold={GOLD}", f"score={place.folder / 'reward' / 'model'}"),
-        text=place.data("neutral.jsonl"),
-        names=(STORY.reference, STORY.policy),
-        limit=scale.test_prompts,
-        n=scale.test_answers,
-        sampling=answer_sampling(scale),
-        seed=place.seed,
-        quiet=True,
     )

@@ -16,12 +16,11 @@ from tutelage.commands.improve.run import prepare_improve
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.sft.run import prepare_sft
 from tutelage.commands.sft.settings import SftSettings
-from tutelage.commands.terminal import complete
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import message_row
 from tutelage.data.worlds.sums import TOOL, prompts_of, sums
 from tutelage.demo.rounds.real import RANK
-from tutelage.demo.rounds.round import RoundPlace, Stage, Story, Texts, evaluated, with_texts
+from tutelage.demo.rounds.round import RoundPlace, Stage, Story, Texts, evaluated, evaluation, training, with_texts
 from tutelage.models.backbone import load_backbone, save_model
 
 STORY = Story(
@@ -79,14 +78,13 @@ class RealToolRound:
 
     def stages(self) -> list[Stage]:
         """All stages, in order."""
-        alone, tuning, improving, evaluation = self._alone(), self._sft(), self._improve(), self._evaluate()
-        quiet, scale = self.place.quiet, self.scale
+        alone, tooled, scale = self._alone(), self._evaluate(), self.scale
         texts = Texts(demonstrations=scale.demonstrations, train_prompts=scale.train_prompts, seed=self.place.seed)
         stages = [
             Stage("alone", "Without a tool", (alone,), lambda: evaluate(alone), kind="evaluate", about=ABOUT["alone"]),
-            Stage("sft", "Supervised fine-tuning", (tuning,), lambda: complete(prepare_sft(tuning), quiet=quiet)),
-            Stage("improve", "GRPO", (improving,), lambda: complete(prepare_improve(improving), quiet=quiet)),
-            Stage("evaluate", "Evaluation", (evaluation,), lambda: evaluate(evaluation)),
+            training("sft", "Supervised fine-tuning", self._sft(), prepare_sft),
+            training("improve", "GRPO", self._improve(), prepare_improve),
+            Stage("evaluate", "Evaluation", (tooled,), lambda: evaluate(tooled)),
         ]
         return [with_texts(stages[0], texts, self._write), *stages[1:]]
 
@@ -145,19 +143,8 @@ class RealToolRound:
         )
 
     def _evaluate(self) -> EvaluateSettings:
-        return EvaluateSettings(
-            model=self.place.model("improve"),
-            against=str(self.place.folder / "sft" / "model"),
-            prompts=self.place.data("prompts_held_out.jsonl"),
-            out=self.place.folder / "evaluate",
-            reward=(f"gold={SOLVED}",),
-            names=(STORY.reference, STORY.policy),
-            sampling=self._sampling,
-            seed=self.place.seed,
-            quiet=True,
-            tools=(TOOL,),
-            turns=TURNS,
-        )
+        rewards = (f"gold={SOLVED}",)
+        return evaluation(self.place, STORY, reward=rewards, sampling=self._sampling, tools=(TOOL,), turns=TURNS)
 
     def _alone(self) -> EvaluateSettings:
         return replace(

@@ -10,13 +10,15 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tutelage.base import config
 from tutelage.base.config import identity, to_mapping
+from tutelage.base.config.bases import RunSettings
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.progress.phases import phase
@@ -33,6 +35,7 @@ from tutelage.commands.terminal import complete
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
 from tutelage.demo.rounds.simulated_study import JudgedQuestions, Judging, Utility, hold_study, remembered
 from tutelage.people.simulated_raters import calibrated_tau, panel
+from tutelage.train.run.loop import Training
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +200,30 @@ class Texts:
     """Words and punctuation marks of unrelated text."""
 
 
+T = TypeVar("T", bound=RunSettings)
+
+
+def training(
+    name: str, title: str, settings: T, prepare: Callable[[T], AbstractContextManager[Training[Any]]], **report: str
+) -> Stage:
+    """Stage that trains; `report` has its `kind` and `about`, if they differ from those by its name."""
+    return Stage(name, title, (settings,), lambda: complete(prepare(settings), quiet=settings.quiet), **report)
+
+
+def evaluation(place: RoundPlace, story: Story, **more: Any) -> EvaluateSettings:
+    """Evaluation of the policy of a round on held-out prompts, by default against the model of its fine-tuning."""
+    usual: dict[str, Any] = {
+        "model": place.model("improve"),
+        "against": str(place.folder / "sft" / "model"),
+        "prompts": place.data("prompts_held_out.jsonl"),
+        "out": place.folder / "evaluate",
+        "names": (story.reference, story.policy),
+        "seed": place.seed,
+        "quiet": True,
+    }
+    return EvaluateSettings(**(usual | more))
+
+
 def with_texts(stage: Stage, texts: Texts, write: Callable[[], object]) -> Stage:
     """Stage that first writes the texts of the world."""
 
@@ -259,20 +286,12 @@ class DemoRound:
 
     def stages(self) -> list[Stage]:
         """All stages, in order."""
-        quiet = self.place.quiet
         stages = [
             *self.before,
             Stage("sample", "Sampling answers", (self.sampling,), self._sample),
             Stage("judge", "Raters judge pairs", (self.judging,), self._judge),
-            Stage(
-                "reward", "Reward model", (self.fitting,), lambda: complete(prepare_reward(self.fitting), quiet=quiet)
-            ),
-            Stage(
-                "improve",
-                self.improving.recipe.upper(),
-                (self.improving,),
-                lambda: complete(prepare_improve(self.improving), quiet=quiet),
-            ),
+            training("reward", "Reward model", self.fitting, prepare_reward),
+            training("improve", self.improving.recipe.upper(), self.improving, prepare_improve),
             Stage("evaluate", "Evaluation", (self.evaluation,), lambda: evaluate(self.evaluation)),
         ]
         return [with_texts(stages[0], self.texts, self.write), *stages[1:]]

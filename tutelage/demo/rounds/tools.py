@@ -28,7 +28,7 @@ from tutelage.data.formats import load_completions, load_prompts
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Messages, Prompt, Split, Step, message_row
 from tutelage.data.worlds import Market, good_steps
-from tutelage.demo.rounds.round import RoundPlace, Stage, Story, Texts, evaluated, with_texts
+from tutelage.demo.rounds.round import RoundPlace, Stage, Story, Texts, evaluated, evaluation, training, with_texts
 from tutelage.demo.rounds.simulated_study import Judging
 from tutelage.demo.rounds.step_study import JudgedEpisode, hold_step_study, judged_episodes
 from tutelage.models.fresh import save_fresh
@@ -131,35 +131,28 @@ class ToolsRound:
 
     def stages(self) -> list[Stage]:
         """All stages, in order."""
-        tuning, evaluation, runs, quiet = self._sft(), self._evaluate("improve"), self._runs(), self.place.quiet
-        sampling, judging = self._sample(), self._judging()
+        evaluating, runs, sampling, judging = self._evaluate("improve"), self._runs(), self._sample(), self._judging()
         steps, outcome = self._reward("reward", "judge"), self._reward("reward_outcome", "judge_outcome")
         improving, *others = [settings for own in runs.values() for settings in own]
         stages = [
-            Stage("sft", "Supervised fine-tuning", (tuning,), lambda: complete(prepare_sft(tuning), quiet=quiet)),
+            training("sft", "Supervised fine-tuning", self._sft(), prepare_sft),
             Stage("sample", "Sampling episodes", (sampling,), lambda: sample(replace(sampling, name="sft/model"))),
             Stage("judge", "Raters judge steps", (judging,), lambda: self._judge(judging), about=ABOUT["judge"]),
-            Stage(
-                "reward", "Step reward", (steps,), lambda: complete(prepare_reward(steps), quiet=quiet),
-                about=ABOUT["reward"],
-            ),
+            training("reward", "Step reward", steps, prepare_reward, about=ABOUT["reward"]),
             Stage(
                 "judge_outcome", "Raters judge outcomes", (judging,), lambda: self._judge_outcomes(judging),
                 kind="judge", about=ABOUT["judge_outcome"],
             ),
-            Stage(
-                "reward_outcome", "Outcome reward", (outcome,), lambda: complete(prepare_reward(outcome), quiet=quiet),
+            training(
+                "reward_outcome", "Outcome reward", outcome, prepare_reward,
                 kind="reward", about=ABOUT["reward_outcome"],
             ),
-            Stage(
-                "improve", "RLOO by the step reward", (improving,),
-                lambda: complete(prepare_improve(improving), quiet=quiet),
-            ),
+            training("improve", "RLOO by the step reward", improving, prepare_improve),
             Stage(
                 "compare", "Rewards compared", tuple(others), lambda: self._compare(runs), kind="compare",
                 about=ABOUT["compare"],
             ),
-            Stage("evaluate", "Evaluation", (evaluation,), lambda: evaluate(evaluation)),
+            Stage("evaluate", "Evaluation", (evaluating,), lambda: evaluate(evaluating)),
         ]  # fmt: skip
         return [with_texts(stages[0], self.texts, self._write), *stages[1:]]
 
@@ -299,17 +292,14 @@ class ToolsRound:
         )
 
     def _evaluate(self, stage: str, out: str = "evaluate") -> EvaluateSettings:
-        return EvaluateSettings(
+        return evaluation(
+            self.place,
+            STORY,
             model=self.place.model(stage),
-            against=str(self.place.folder / "sft" / "model"),
-            prompts=self.place.data("prompts_held_out.jsonl"),
             out=self.place.folder / out,
             reward=(f"gold={SOLVED}",),
-            names=(STORY.reference, STORY.policy),
             n=self.scale.test_episodes,
             sampling=self._sampling,
-            seed=self.place.seed,
-            quiet=True,
             **self._tools("held_out"),
         )
 
@@ -332,8 +322,8 @@ class ToolsRound:
 
     def _solved(self, run: Path) -> float:
         """Share of the held-out questions that the policy of a run solves."""
-        evaluation = self._evaluate(run.relative_to(self.place.folder).as_posix(), f"compare/evaluate-{run.name}")
-        return evaluate(replace(evaluation, against="")).figures["gold_mean"]
+        settings = self._evaluate(run.relative_to(self.place.folder).as_posix(), f"compare/evaluate-{run.name}")
+        return evaluate(replace(settings, against="")).figures["gold_mean"]
 
 
 def _curve(runs: Sequence[Path]) -> dict[str, list[float]]:

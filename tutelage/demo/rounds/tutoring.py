@@ -6,18 +6,25 @@ pretrain → SFT → sample → judge → reward model → PPO → evaluate, as 
 from dataclasses import dataclass, field
 
 from tutelage.base import config
-from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.pretrain.run import prepare_pretrain
 from tutelage.commands.pretrain.settings import PretrainSettings
 from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.sft.run import prepare_sft
 from tutelage.commands.sft.settings import SftSettings
-from tutelage.commands.terminal import complete
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Prompt
 from tutelage.data.worlds import World, gold
-from tutelage.demo.rounds.round import DemoRound, RoundPlace, Stage, Story, Texts, answer_sampling, answers_to_judge
+from tutelage.demo.rounds.round import (
+    DemoRound,
+    RoundPlace,
+    Story,
+    Texts,
+    answer_sampling,
+    answers_to_judge,
+    evaluation,
+    training,
+)
 from tutelage.demo.rounds.simulated_study import Judging
 
 GOLD = "tutelage.data.worlds:gold"
@@ -65,7 +72,6 @@ class TutoringScale:
 
 def tutoring(place: RoundPlace, scale: TutoringScale) -> DemoRound:
     """Round of this world in one place."""
-    pretraining, tuning = _pretrain(place, scale), _sft(place, scale)
     texts = Texts(
         corpus_tokens=scale.corpus_tokens,
         demonstrations=scale.demonstrations,
@@ -79,19 +85,21 @@ def tutoring(place: RoundPlace, scale: TutoringScale) -> DemoRound:
         write=lambda: write_texts(place, texts),
         gold=gold,
         before=(
-            Stage(
-                "pretrain",
-                "Pretraining",
-                (pretraining,),
-                lambda: complete(prepare_pretrain(pretraining), quiet=place.quiet),
-            ),
-            Stage("sft", "Supervised fine-tuning", (tuning,), lambda: complete(prepare_sft(tuning), quiet=place.quiet)),
+            training("pretrain", "Pretraining", _pretrain(place, scale), prepare_pretrain),
+            training("sft", "Supervised fine-tuning", _sft(place, scale), prepare_sft),
         ),
         sampling=answers_to_judge(place, place.model("sft"), scale),
         judging=Judging(raters=scale.raters, overlap=scale.overlap, test_overlap=scale.test_overlap, seed=place.seed),
         fitting=_reward(place, scale),
         improving=_improve(place, scale),
-        evaluation=_evaluate(place, scale),
+        evaluation=evaluation(
+            place,
+            STORY,
+            base=str(place.folder / "pretrain" / "model"),
+            reward=(f"gold={GOLD}", f"score={place.folder / 'reward' / 'model'}"),
+            limit=scale.test_prompts,
+            sampling=answer_sampling(scale),
+        ),
     )
 
 
@@ -168,22 +176,6 @@ def _improve(place: RoundPlace, scale: TutoringScale) -> ImproveSettings:
         sampling=answer_sampling(scale),
         optimiser=config.Optimiser(lr=3e-4, eps=config.POLICY_EPS, warmup=0.05),
         watch=(f"gold/mean={GOLD}",),
-    )
-
-
-def _evaluate(place: RoundPlace, scale: TutoringScale) -> EvaluateSettings:
-    return EvaluateSettings(
-        model=place.model("improve"),
-        against=str(place.folder / "sft" / "model"),
-        base=str(place.folder / "pretrain" / "model"),
-        prompts=place.data("prompts_held_out.jsonl"),
-        out=place.folder / "evaluate",
-        reward=(f"gold={GOLD}", f"score={place.folder / 'reward' / 'model'}"),
-        names=("SFT", "policy"),
-        limit=scale.test_prompts,
-        sampling=answer_sampling(scale),
-        seed=place.seed,
-        quiet=True,
     )
 
 
