@@ -1,7 +1,6 @@
 """`tutelage collect simulate`: simulated raters over HTTP, for demonstrations, load tests, and votes with known ground
 truth."""
 
-import importlib
 import sys
 import threading
 import time
@@ -11,16 +10,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.modules import function_named
 from tutelage.base.nouns import counted
 from tutelage.commands.collect.server import ServedModels
 from tutelage.commands.collect.settings import Simulate
 from tutelage.commands.study import open_existing
 from tutelage.data.text_counts import words
 from tutelage.data.transcripts import transcript_text
+from tutelage.data.worlds.gold import Utility
 from tutelage.data.worlds.topics import find_topic
 from tutelage.data.worlds.world import World
 from tutelage.people.answers import Answer
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from tutelage.people.store.item_catalogue import Question
     from tutelage.people.web.client import RaterClient, RemoteQuestion
 
-Utility = Callable[[list[str], list[str]], list[float]]
 PATIENCE = 60.0
 
 
@@ -103,18 +103,6 @@ def crowd(seed: int, count: int) -> list[SimulatedRater]:
     ]
 
 
-def find_utility(name: str) -> Utility:
-    """Import the function `module:function`. Raises TutelageError if there is none."""
-    module, colon, function = name.partition(":")
-    try:
-        utility: Utility = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise TutelageError(f"--gold '{name}' names no function ({error}); write it as module:function.") from error
-    if not colon or not callable(utility):
-        raise TutelageError(f"--gold '{name}' names no function; write it as module:function.")
-    return utility
-
-
 def utility_for(questions: "Sequence[Question]", name: str) -> tuple[Utility, str]:
     """Return the utility called `name` and its name; without a name, that of the embedded world if every question is
     about one of its topics, else clarity, which any text has.
@@ -124,7 +112,7 @@ def utility_for(questions: "Sequence[Question]", name: str) -> tuple[Utility, st
     if not name:
         is_world = bool(questions) and all(map(_names_topic, questions))
         name = f"tutelage.data.worlds:{'gold' if is_world else 'clarity'}"
-    utility = find_utility(name)
+    utility = cast(Utility, function_named(name))
     for question in questions[:1]:
         steps = [step if isinstance(step, str) else transcript_text(step) for step in question.completions[0].steps]
         texts = steps if len(question.texts) == 1 else list(question.texts)

@@ -44,6 +44,8 @@ from tutelage.base.nouns import counted
 from tutelage.data.worlds import phrases
 from tutelage.data.worlds.topics import Topic, find_topic, topics
 
+Utility: TypeAlias = Callable[[list[str], list[str]], list[float]]
+"""Utility of completions as responses to prompts."""
 Explain: TypeAlias = Callable[[str, str], Mapping[str, float]]
 """Function from a prompt and a response to the named parts of a utility."""
 

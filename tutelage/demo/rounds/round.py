@@ -33,7 +33,8 @@ from tutelage.commands.sample.run import sample
 from tutelage.commands.sample.settings import SampleSettings
 from tutelage.commands.terminal import complete
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
-from tutelage.demo.rounds.simulated_study import JudgedQuestions, Judging, Utility, hold_study, remembered
+from tutelage.data.worlds.gold import Utility
+from tutelage.demo.rounds.simulated_study import JudgedQuestions, Judging, hold_study, remembered
 from tutelage.people.simulated_raters import calibrated_tau, panel
 from tutelage.train.run.loop import Training
 

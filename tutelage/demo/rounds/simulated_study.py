@@ -19,6 +19,7 @@ from tutelage.commands.display import progress
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Comparison, CompletionRecord, Preference, Prompt
+from tutelage.data.worlds.gold import Utility
 from tutelage.people import (
     Answer,
     Assignment,
@@ -52,8 +53,6 @@ from tutelage.stats.vote_codes import Votes
 
 SIDES = ("a", "b")
 STUDY = "demo"
-
-Utility = Callable[[list[str], list[str]], list[float]]
 
 
 def remembered(utility: Utility) -> Utility:
