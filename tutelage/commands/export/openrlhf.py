@@ -24,7 +24,6 @@ from tutelage.commands.export.translation import (
 from tutelage.core.advantages import Gae, RewardToGo
 from tutelage.core.baselines import NoBaseline
 from tutelage.core.groups import Group
-from tutelage.core.kl import Fixed
 from tutelage.core.surrogates import Clipped, ScoreFunction, SequenceClipped
 from tutelage.data.records import Prompt, texts_only
 from tutelage.rewards.single_score import prompt_text
@@ -129,8 +128,6 @@ def _machines(export: ExportSettings) -> Settings:
 
 def _advantage(recipe: Recipe) -> Settings:
     name = "algo.advantage.estimator"
-    if recipe.critic is not None and recipe.critic.bootstrap:
-        raise no_counterpart(recipe, "critic.bootstrap", NAME)
     match recipe.advantage:
         case Gae(lam=float(lam), gamma=gamma, value_lam=None, whiten=True):
             return {name: "gae", "algo.advantage.lambd": lam, "algo.advantage.gamma": gamma}
@@ -162,9 +159,6 @@ def _penalty(recipe: Recipe, differences: list[str]) -> Settings:
     penalty = recipe.penalty
     if penalty is None:
         return {"algo.kl.init_coef": 0.0}
-    if not isinstance(penalty.controller, Fixed):
-        what = f"penalty.controller={type(penalty.controller).__name__}, which counts the KL per response"
-        raise no_counterpart(recipe, what, NAME)
     if penalty.kind not in KL:
         raise no_counterpart(recipe, f"penalty.kind={penalty.kind}", NAME)
     if penalty.where == "reward" and isinstance(recipe.advantage, Group):

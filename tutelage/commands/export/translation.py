@@ -10,7 +10,7 @@ from tutelage.algorithms.slots import EXACT, GradientSteps
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.export.settings import ExportSettings
-from tutelage.core.kl import K3_RATIO
+from tutelage.core.kl import K3_RATIO, Fixed
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.records import Prompt
 
@@ -79,8 +79,14 @@ def refuse_what_none_has(recipe: Recipe, trainer: str) -> None:
         raise no_counterpart(recipe, "a schedule of the entropy coefficient", trainer)
     if not isinstance(recipe.shaping, ScoreShaping) or recipe.shaping.normalise != "none":
         raise no_counterpart(recipe, "a shaping that depends on the scores of the run", trainer)
-    if recipe.penalty is not None and recipe.penalty.kind in (EXACT, K3_RATIO):
-        raise no_counterpart(recipe, f"penalty.kind={recipe.penalty.kind}", trainer)
+    if recipe.critic is not None and recipe.critic.bootstrap:
+        raise no_counterpart(recipe, "critic.bootstrap", trainer)
+    penalty = recipe.penalty
+    if penalty is not None and not isinstance(penalty.controller, Fixed):
+        what = f"penalty.controller={type(penalty.controller).__name__}, which counts the KL per response"
+        raise no_counterpart(recipe, what, trainer)
+    if penalty is not None and penalty.kind in (EXACT, K3_RATIO):
+        raise no_counterpart(recipe, f"penalty.kind={penalty.kind}", trainer)
 
 
 def score_shaping(recipe: Recipe) -> ScoreShaping:

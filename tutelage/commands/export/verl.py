@@ -21,7 +21,6 @@ from tutelage.commands.export.translation import (
 from tutelage.core.advantages import Gae, RewardToGo
 from tutelage.core.baselines import NoBaseline
 from tutelage.core.groups import Greedy, Group
-from tutelage.core.kl import Fixed
 from tutelage.core.reduce import Reduce
 from tutelage.core.surrogates import Cispo, Clipped, ScoreFunction, SequenceClipped
 from tutelage.data.records import Prompt, texts_only
@@ -108,8 +107,6 @@ def verl(recipe: Recipe, export: ExportSettings, prompts: PromptSizes, reward_mo
 
 
 def _advantage(recipe: Recipe) -> Settings:
-    if recipe.critic is not None and recipe.critic.bootstrap:
-        raise no_counterpart(recipe, "critic.bootstrap", NAME)
     match recipe.advantage:
         case Gae(lam=float(lam), gamma=gamma, value_lam=None, whiten=True):
             return {"algorithm.adv_estimator": "gae", "algorithm.lam": lam, "algorithm.gamma": gamma}
@@ -156,9 +153,6 @@ def _penalty(recipe: Recipe) -> Settings:
     penalty = recipe.penalty
     if penalty is None:
         return {"algorithm.use_kl_in_reward": False, f"{ACTOR}.use_kl_loss": False}
-    if not isinstance(penalty.controller, Fixed):
-        what = f"penalty.controller={type(penalty.controller).__name__}, which counts the KL per response"
-        raise no_counterpart(recipe, what, NAME)
     if penalty.where == "reward":
         return {
             "algorithm.use_kl_in_reward": True,
