@@ -8,7 +8,7 @@ import tyro
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.progress.phases import phase
-from tutelage.commands.results import MODEL
+from tutelage.commands.results import model_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +65,7 @@ def push(run: Path, repo: str, *, public: bool = False, list_only: bool = False,
 
     from tutelage.report.model_card import write_model_card
 
-    model = run / MODEL
-    if not (run / "summary.json").is_file() or not model.is_dir():
-        raise TutelageError(
-            f"{run} is not the folder of a finished run: it has no summary.json or no {MODEL}/. Give the folder that a "
-            "command that trains wrote with --out."
-        )
+    model = model_of(run)
     try:
         validate_repo_id(repo)
     except ValueError as error:

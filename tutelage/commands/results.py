@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 
 if TYPE_CHECKING:
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """Folder of the final model in a run directory."""
+
+
+def model_of(run: Path) -> Path:
+    """Return the folder of the model of a run. Raises TutelageError if the run is not finished."""
+    model = run / MODEL
+    if not (run / "summary.json").is_file() or not model.is_dir():
+        raise TutelageError(
+            f"{run} is not the folder of a finished run: it has no summary.json or no {MODEL}/. Give the folder that a "
+            "command that trains wrote with --out."
+        )
+    return model
 
 
 class Figure:

@@ -15,7 +15,7 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.commands.calls import workflow
 from tutelage.commands.promote.settings import PromoteSettings
-from tutelage.commands.results import MODEL
+from tutelage.commands.results import MODEL, model_of
 from tutelage.commands.study import study_address, with_password
 from tutelage.commands.study_data import fingerprint as folder_fingerprint
 from tutelage.data.record_files import fingerprint
@@ -56,12 +56,7 @@ def promote(settings: PromoteSettings) -> Promotion:
         TutelageError: the folder holds no finished run with a model, the responses cannot be read, the link is no link,
             or there is no promotion to withdraw.
     """
-    model = settings.run / MODEL
-    if not (settings.run / "summary.json").is_file() or not model.is_dir():
-        raise TutelageError(
-            f"{settings.run} is not the folder of a finished run: it has no summary.json or no {MODEL}/. Give the "
-            "folder that a command that trains wrote with --out."
-        )
+    model = model_of(settings.run)
     if settings.link is not None and settings.link.exists() and not settings.link.is_symlink():
         raise TutelageError(f"--link {settings.link} is not a symbolic link. Give the name of one, or a new name.")
     decisions = read_decisions(settings.run)
