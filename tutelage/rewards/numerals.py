@@ -77,9 +77,9 @@ def last_number(text: str, mark: Mark = ".") -> Number | Parts | None:
     return _value(last, mark)
 
 
-def numerals_of(text: str, mark: Mark = ".") -> tuple[list[str], str]:
+def numerals_of(text: str) -> tuple[list[str], str]:
     """The numerals of a text, with one spelling of digits and separators, and the text around them."""
-    plain = _plain(text, mark)
+    plain = _plain(text, ".")
     matches = [match for match in _NUMERAL.finditer(plain) if match.lastgroup != "name"]
     starts, ends = [0, *(match.end() for match in matches)], [*(match.start() for match in matches), len(plain)]
     return [match[0] for match in matches], " ".join(plain[a:b] for a, b in zip(starts, ends, strict=True))

@@ -361,11 +361,11 @@ def test_the_newest_and_the_best_stay(tmp_path: Path) -> None:
         assert (step_of(latest), metric_of(latest)) == (10, None)
 
 
-def test_higher_can_be_better_and_is_remembered_over_a_resume(tmp_path: Path) -> None:
-    with Run.open(tmp_path / "r", Settings(), keep=1, higher_is_better=True) as run:
-        for step, score in enumerate([1.0, 5.0, 2.0], start=1):
+def test_the_lowest_metric_is_the_best_and_is_remembered_over_a_resume(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", Settings(), keep=1) as run:
+        for step, score in enumerate([5.0, 1.0, 4.0], start=1):
             run.checkpoint(step, write(f"{step}"), metric=score)
-    with Run.open(tmp_path / "r", Settings(), resume=True, keep=1, higher_is_better=True) as run:
+    with Run.open(tmp_path / "r", Settings(), resume=True, keep=1) as run:
         run.checkpoint(4, write("4"), metric=3.0)
         assert steps(run) == ["step-2", "step-4"]
         assert state(run.best()) == "2"

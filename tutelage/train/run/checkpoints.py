@@ -32,10 +32,10 @@ DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, 
 
 
 class CheckpointFolder:
-    """Checkpoints of one run: the newest `keep`, and the best one by metric."""
+    """Checkpoints of one run: the newest `keep`, and the best one by metric, of which lower values are better."""
 
-    def __init__(self, path: Path, *, keep: int, higher_is_better: bool) -> None:
-        self.path, self.keep, self.higher_is_better = path, keep, higher_is_better
+    def __init__(self, path: Path, *, keep: int) -> None:
+        self.path, self.keep = path, keep
         path.mkdir(exist_ok=True)
         self._clear_remains()
 
@@ -50,8 +50,7 @@ class CheckpointFolder:
     def best(self) -> Path | None:
         """Checkpoint with the best metric, if any has one (the newest in a tie)."""
         rated = [(metric, path) for path in self.all() if (metric := metric_of(path)) is not None]
-        sign = 1 if self.higher_is_better else -1
-        return max(rated, key=lambda pair: (sign * pair[0], step_of(pair[1])), default=(0.0, None))[1]
+        return min(rated, key=lambda pair: (pair[0], -step_of(pair[1])), default=(0.0, None))[1]
 
     def set_damaged_aside(self) -> None:
         """Rename damaged checkpoints to `damaged-step-N`, with a warning each.

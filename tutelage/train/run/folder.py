@@ -79,15 +79,13 @@ class Run:
         resume: bool = False,
         data: str = "",
         keep: int = 2,
-        higher_is_better: bool = False,
         ranks: Ranks = ALONE,
     ) -> "Run":
         """Start a run in a new or empty folder, or open an existing one.
 
         A finished run opens as it is (see `finished`). An unfinished one requires `resume` and continues after its
         latest intact checkpoint, with a warning about damaged ones: later lines of metrics.jsonl and samples.jsonl are
-        dropped. `data` is a fingerprint of the rows that the run reads, or "". `keep` and `higher_is_better` select the
-        checkpoints to keep.
+        dropped. `data` is a fingerprint of the rows that the run reads, or "". The newest `keep` checkpoints are kept.
 
         Without `resume`, a run that ended before its first step starts from scratch with the new settings.
 
@@ -99,8 +97,7 @@ class Run:
         lock = _lock(path)
         try:
             _check_or_begin(path, settings, data, resume)
-            folder = CheckpointFolder(path / "checkpoints", keep=keep, higher_is_better=higher_is_better)
-            return cls(path, lock, folder, ranks, resume)
+            return cls(path, lock, CheckpointFolder(path / "checkpoints", keep=keep), ranks, resume)
         except BaseException:
             lock.close()
             raise
