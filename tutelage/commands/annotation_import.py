@@ -1,8 +1,9 @@
 """`tutelage import`: annotations that a team has in a tracker or a labelling tool, as files of Tutelage."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,22 +130,15 @@ def _private(export: "Export", folder: "ImportFolder", settings: ImportSettings)
     """The annotations as they are stored: raters numbered and texts redacted, unless the settings say otherwise. Adds
     the responses to the folder."""
     from tutelage.commands.annotation_folder import redacted, redacted_subject
+    from tutelage.people.personal_data import PersonalDataSearch
 
-    redact = _redactor() if settings.redact else None
+    redact = cache(PersonalDataSearch().redact) if settings.redact else None
     for subject in export.subjects:
         folder.subjects[subject.id] = redacted_subject(subject, redact) if redact else subject
     for annotation, place in export.annotations:
         if redact:
             annotation = redacted(annotation, redact, {*settings.meanings, *settings.good})
         yield (annotation if settings.names else folder.private(annotation)), place
-
-
-def _redactor() -> Callable[[str], str]:
-    from functools import cache
-
-    from tutelage.people.personal_data import PersonalDataSearch
-
-    return cache(PersonalDataSearch().redact)
 
 
 def _told(export: "Export", account: "Account") -> Iterator[str]:

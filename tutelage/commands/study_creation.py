@@ -30,6 +30,7 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None, episodes: 
     """
     from tutelage.commands.display import display
     from tutelage.people import add_items, open_round, open_store
+    from tutelage.people.chat_models import is_address
     from tutelage.people.store.visits import work_in
 
     with display(), phase("questions"):
@@ -45,7 +46,7 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None, episodes: 
             store, study.id, questions.prompts, questions.completions, questions.items,
             images=questions.images, actor=operator(),
         )  # fmt: skip
-        lineage = lineage or (lineage_of(settings.model) if settings.model and not _is_address(settings) else None)
+        lineage = lineage or (lineage_of(settings.model) if settings.model and not is_address(settings.model) else None)
         if lineage:
             open_round(store, study.id, settings.round, lineage, actor=operator())
         for line in questions.notes:
@@ -59,12 +60,6 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None, episodes: 
     arguments = shlex.join([settings.study, *(("--db", settings.db) if settings.db else ())])
     print(f"Next: tutelage collect serve {arguments}")
     return 0
-
-
-def _is_address(settings: Init) -> bool:
-    from tutelage.people.chat_models import is_address
-
-    return is_address(settings.model)
 
 
 def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Study":

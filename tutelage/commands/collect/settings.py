@@ -91,9 +91,12 @@ class Init(CollectSettings, EngineSettings):
     """Raters per question. [default: 2; with --live 1, the rater in the conversation]"""
 
     def __post_init__(self) -> None:
+        from tutelage.people.languages import check_languages
+
         a_seed(self)
         at_least(self, turns=1, pairs=1, limit=1)
-        self._check_languages()
+        if self.language:
+            check_languages(self.language)
         if self.live:
             self._check_live()
             return
@@ -111,12 +114,6 @@ class Init(CollectSettings, EngineSettings):
         if self.against and not self.model:
             raise TutelageError("--against needs --model to be compared with.")
         self._check_kind()
-
-    def _check_languages(self) -> None:
-        from tutelage.people.languages import check_languages
-
-        if self.language:
-            check_languages(self.language)
 
     def _check_live(self) -> None:
         from tutelage.people.kinds import DEFAULT
