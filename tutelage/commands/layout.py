@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 from tutelage.base import config
 from tutelage.base.config.bases import WeightSettings
 from tutelage.base.errors import TutelageError
+from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.processes import rank_on_this_machine, ranks_on_this_machine
 from tutelage.engines.ranks.ranks import Ranks
@@ -76,6 +77,18 @@ def trained_policy(settings: WeightSettings, run: Run, *, with_reference: bool =
 def lay_out_beside(policy: Policy, model: config.Model, load: Callable[[config.Model], M]) -> M:
     """Load another model of a run, laid out as its policy is."""
     return load(model) if policy.passes is None else _in_shards(policy.passes, model, load)
+
+
+def policy_beside(policy: Policy, model: config.Model, name: str) -> Policy:
+    """Load another policy of a run, laid out as its policy is. Raises TutelageError, in which it has this name, if the
+    vocabularies differ."""
+    other = lay_out_beside(policy, model, lambda own: Policy(load_backbone(own)))
+    if not same_vocabulary(policy.tokenizer, other.tokenizer):
+        raise TutelageError(
+            f"The vocabulary of the {name} {model.path!r} differs from that of --model, and probabilities of the same "
+            "tokens are compared. Give one of the same model family."
+        )
+    return other
 
 
 def reward_beside(policy: Policy, names: Sequence[str], model: config.Model) -> Reward:

@@ -14,13 +14,12 @@ from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import GradientSteps, Recipe, needs_divergence, remarks
 from tutelage.algorithms.recipe_state import restored_state
 from tutelage.algorithms.registry import recipe_named
-from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
 from tutelage.commands.distill.settings import DistillSettings
 from tutelage.commands.generators import training_generator
-from tutelage.commands.layout import lay_out_beside, trained_policy
+from tutelage.commands.layout import policy_beside, trained_policy
 from tutelage.commands.results import DistillResult
 from tutelage.commands.runs import (
     announce,
@@ -39,9 +38,7 @@ from tutelage.data.chat_endpoint import KEY
 from tutelage.data.chat_tokens import encode
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Demonstration, Prompt, prompt_id, text_only
-from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.ranks import Ranks
-from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Completion
 from tutelage.rollout.generator import EncodedPrompt, encode_prompts
@@ -65,17 +62,7 @@ def refer_to_teacher(settings: DistillSettings, policy: Policy, *, whole: bool) 
 
     Raises TutelageError if its vocabulary differs.
     """
-
-    def load(model: config.Model) -> Policy:
-        return Policy(load_backbone(model))
-
-    teacher = lay_out_beside(policy, replace(settings.model, path=settings.teacher), load)
-    if not same_vocabulary(policy.tokenizer, teacher.tokenizer):
-        raise TutelageError(
-            f"The vocabulary of the teacher {settings.teacher!r} differs from that of {settings.model.path!r}, and "
-            "distillation compares the probabilities of the same tokens. Give a teacher of the same model family, or "
-            "train on the completions of another one as demonstrations: tutelage sample, then tutelage sft."
-        )
+    teacher = policy_beside(policy, replace(settings.model, path=settings.teacher), "teacher")
     if whole and teacher.vocabulary != policy.vocabulary:
         raise TutelageError(
             f"The teacher {settings.teacher!r} has an output layer of {counted(teacher.vocabulary, 'token')} and "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
 from tutelage.commands.dpo.settings import DpoSettings
-from tutelage.commands.layout import lay_out_beside, reward_beside, trained_policy
+from tutelage.commands.layout import policy_beside, reward_beside, trained_policy
 from tutelage.commands.own_completions import answer_source, longest, score_look, steps_per_round
 from tutelage.commands.results import DpoResult
 from tutelage.commands.runs import (
@@ -37,9 +37,7 @@ from tutelage.data.formats import load_preferences, load_prompts, load_unpaired
 from tutelage.data.llm_judge import EndpointPairJudge
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference, Prompt, UnpairedAnswer
-from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.processes import join
-from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.factory import make_reward, require_columns
@@ -68,14 +66,7 @@ def reference_of(settings: DpoSettings, policy: Policy) -> Policy:
     """Return the reference model of the settings, by default the policy, which is still untrained."""
     if not settings.reference:
         return policy
-    reference_settings = replace(settings.model, path=settings.reference)
-    reference = lay_out_beside(policy, reference_settings, lambda model: Policy(load_backbone(model)))
-    if not same_vocabulary(policy.tokenizer, reference.tokenizer):
-        raise TutelageError(
-            f"The vocabulary of the reference {settings.reference!r} differs from that of {settings.model.path!r}: "
-            "their log-probabilities would be of different tokens."
-        )
-    return reference
+    return policy_beside(policy, replace(settings.model, path=settings.reference), "reference")
 
 
 def pairs_job(
