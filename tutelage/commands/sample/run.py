@@ -1,10 +1,10 @@
 """Sampling of completions, and pairs of them to compare."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from tutelage.base import config
@@ -230,8 +230,8 @@ def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt
     """Return the `n` best of `best_of` completions of each prompt."""
     n = settings.best_of
     candidates = best_of_n(sampler, _reward(settings, ranks), prompts, n, settings.sampling, seed=settings.seed)
-    best = _mean([group[0].score for group in candidates])
-    every = _mean([one.score for group in candidates for one in group])
+    best = fmean(group[0].score for group in candidates)
+    every = fmean(one.score for group in candidates for one in group)
     remark(
         f"Best of {n}: mean score {every:.3f} of all, {best:.3f} of the best; "
         f"at most {best_of_n_kl(n):.2f} nats from the model."
@@ -257,22 +257,23 @@ def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prom
         seed=settings.seed,
         done=lambda number: remark(f"test-time search {number}/{search.rounds}"),
     )
-    ranks.shared(lambda: _write_searches(settings.out, results))
+    rows = [
+        {
+            "prompt_id": one.prompt.id,
+            "advice": one.advice,
+            "best": one.best.score,
+            "best_sampled": one.best_sampled.score,
+        }
+        for one in results
+    ]
+    ranks.shared(lambda: write_jsonl(settings.out / "searches.jsonl", rows))
     remark(_summary(results, search))
     return _kept(settings, prompts, [one.candidates for one in results])
 
 
-def _write_searches(out: Path, results: Sequence[SearchResult]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "searches.jsonl").open("w", encoding="utf-8") as file:
-        for one in results:
-            row = {"prompt_id": one.prompt.id, "advice": one.advice, "best": one.best.score}
-            file.write(json.dumps(row | {"best_sampled": one.best_sampled.score}, ensure_ascii=False) + "\n")
-
-
 def _summary(results: Sequence[SearchResult], search: SearchSettings) -> str:
     """Describe the scores before and after the search, and whether this model follows its own advice."""
-    before, after = (_mean([one.best_sampled.score for one in results]), _mean([one.best.score for one in results]))
+    before, after = fmean(one.best_sampled.score for one in results), fmean(one.best.score for one in results)
     better = sum(one.best.round > 0 for one in results)
     spent = search.width * (search.rounds + 1)
     text = (
@@ -289,7 +290,3 @@ def _summary(results: Sequence[SearchResult], search: SearchSettings) -> str:
                 "Published results are for models of 22 billion parameters and more."
             )
     return text
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
