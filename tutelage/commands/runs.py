@@ -331,8 +331,7 @@ def _write_final(run: Run, model: Policy | ScalarModel, summary: Mapping[str, ob
     unfinished.rename(run.path / MODEL)
     run.finish(last_metrics(run.path) | dict(summary) | {"peak_rss_mb": peak_memory_mb()})
     _write_card(run.path)
-    figures: dict[str, Any] = json.loads((run.path / "summary.json").read_text(encoding="utf-8"))
-    return figures
+    return json.loads((run.path / "summary.json").read_text(encoding="utf-8"))
 
 
 def _write_card(out: Path) -> None:

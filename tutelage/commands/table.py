@@ -48,8 +48,7 @@ class Command:
     @property
     def settings(self) -> type[Any]:
         """Its settings class; for a command with subcommands, their common base."""
-        settings: type[Any] = getattr(self._declarations(), self.class_name)
-        return settings
+        return getattr(self._declarations(), self.class_name)
 
     @property
     def subcommands(self) -> Mapping[str, type[Any]]:
@@ -75,8 +74,7 @@ class Command:
         """Run the command and print its output. Returns the exit status."""
         run = self._part("show") or self._part("run") or self._declarations()
         if hasattr(run, "main"):
-            status: int = run.main(settings)
-            return status
+            return run.main(settings)
         from tutelage.commands.terminal import remarks, train
 
         if self.trains:

@@ -32,8 +32,7 @@ def measure_first(settings: TrustSettings, out: Path, make: Callable[[], Reward]
 
     def record() -> Record:
         if (out / RECORD).is_file():
-            kept: Record = json.loads((out / RECORD).read_text(encoding="utf-8"))
-            return kept
+            return json.loads((out / RECORD).read_text(encoding="utf-8"))
         return measure(make(), settings.trust, settings.trust_study, out, anyway=settings.trust_anyway)
 
     return join().shared(record)

@@ -66,8 +66,7 @@ def rule_named(text: str) -> Reward:
     if match is None or name not in RULES:
         guess = did_you_mean(name.partition("(")[0], RULES)
         raise TutelageError(f"There is no rule {text!r}{guess} The rules are {', '.join(RULES)}.")
-    rule: Reward = _settings(RULES[name], f"rule:{text}", match[2])
-    return rule
+    return _settings(RULES[name], f"rule:{text}", match[2])
 
 
 def _settings(cls: type[S], reward: str, text: str | None) -> S:

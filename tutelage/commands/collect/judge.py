@@ -161,8 +161,7 @@ def _scores(reward: "Reward") -> Score:
 
     def score(conversations: Sequence[Messages], responses: Sequence[str]) -> list[float]:
         prompts = [Prompt(prompt_id(messages), messages) for messages in conversations]
-        scores: list[float] = scores_of(reward, Completions(prompts, responses)).tolist()
-        return scores
+        return scores_of(reward, Completions(prompts, responses)).tolist()
 
     return score
 

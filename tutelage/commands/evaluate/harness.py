@@ -151,8 +151,7 @@ class PolicyLM(TemplateLM):
         start = self.tokenizer.bos_token
         if add_special_tokens is None:
             add_special_tokens = not (start and string.startswith(start))
-        ids: list[int] = self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"]
-        return ids
+        return self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Format a conversation with the tokenizer's chat template."""

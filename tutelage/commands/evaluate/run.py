@@ -74,19 +74,16 @@ class EvaluateResult:
     def figures(self) -> Mapping[str, float]:
         """Figures of the model by name: <reward>_mean, <reward>_std, length, ended, kl, rouge1, ...; of tasks
         <task>/<metric> and its standard error <task>/<metric>_error."""
-        figures: Mapping[str, float] = self.summary["model"]
-        return figures
+        return self.summary["model"]
 
     @property
     def against(self) -> Mapping[str, float]:
         """The same figures of the model compared with; empty if there is none."""
-        figures: Mapping[str, float] = self.summary.get("against", {})
-        return figures
+        return self.summary.get("against", {})
 
     def win_rate(self, reward: str) -> float:
         """Share of the prompts on which the model's completions score higher by this reward; ties count half."""
-        rate: float = self.summary["win_rate"][reward]["win_rate"]
-        return rate
+        return self.summary["win_rate"][reward]["win_rate"]
 
 
 @workflow(EvaluateSettings)

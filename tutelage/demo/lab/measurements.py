@@ -97,8 +97,7 @@ def measure(
 
 def told(answers: ScoredCompletions, judge: Reward) -> list[float]:
     """Scores of a judge for each completion."""
-    scores: list[float] = scores_of(judge, answers.completions).tolist()
-    return scores
+    return scores_of(judge, answers.completions).tolist()
 
 
 @torch.no_grad()
@@ -107,8 +106,7 @@ def answer_kl(policy: Policy, answers: ScoredCompletions, temperature: float) ->
     rollout = answers.rollout
     with policy.reference():
         ref_logp = score_rows(policy, rollout, temperature=temperature, budget=Budget(BUDGET)).logp
-    distances: list[float] = ((rollout.logp - ref_logp) * rollout.mask).sum(1).tolist()
-    return distances
+    return ((rollout.logp - ref_logp) * rollout.mask).sum(1).tolist()
 
 
 def averages(rows: Sequence[Row]) -> dict[str, float]:

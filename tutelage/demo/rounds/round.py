@@ -137,8 +137,7 @@ def _read(folder: Path) -> dict[str, Any]:
     file = folder / ROUND
     if not file.is_file():
         return {}
-    figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return figures
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _write(folder: Path, story: Story, entries: Sequence[dict[str, Any]]) -> None:

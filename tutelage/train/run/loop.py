@@ -185,5 +185,4 @@ def load_state(run: Run, learner: Learner) -> Mapping[str, Any]:
     latest = run.latest()
     if latest is None:
         return {}
-    extra: Mapping[str, Any] = learner.load(latest / STATE)["extra"]
-    return extra
+    return learner.load(latest / STATE)["extra"]
