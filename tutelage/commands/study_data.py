@@ -315,17 +315,10 @@ def _studied(rewards: list[str]) -> dict[str, object]:
     return {}
 
 
-@dataclass(frozen=True)
-class TrainedRun:
-    """A run that used a study: directly, from an export, or through a model of another run, which `through` names."""
-
-    path: Path
-    through: str
-
-
-def runs_trained_on(folder: Path, database: str, study: str, first: int) -> list[TrainedRun]:
+def runs_trained_on(folder: Path, database: str, study: str, first: int) -> dict[Path, str]:
     """The runs below a folder that used the judgements of a study from number `first` on, and the runs that began with
-    their models or learnt from their rewards; each after those that it used."""
+    their models or learnt from their rewards; each after those that it used, with what it used: the study, an export,
+    or a run."""
     runs = {file.parent: read_object(file)[0] for file in sorted(folder.rglob("config.json"))}
     users: dict[Path, str] = {}
     for path, config in runs.items():
@@ -340,7 +333,7 @@ def runs_trained_on(folder: Path, database: str, study: str, first: int) -> list
         more = {path: _of_run(config, users) for path, config in runs.items() if path not in users}
         more = {path: through for path, through in more.items() if through}
         if not more:
-            return [TrainedRun(path, through) for path, through in users.items()]
+            return users
         users |= more
 
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import replace
+from itertools import chain, count
 from random import Random
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
@@ -36,14 +36,6 @@ if TYPE_CHECKING:
     from tutelage.people.web.client import RaterClient, RemoteQuestion
 
 PATIENCE = 60.0
-
-
-@dataclass(frozen=True)
-class RaterTimes:
-    """Latencies of one simulated rater: seconds until the server acknowledged each answer."""
-
-    name: str
-    seconds: tuple[float, ...]
 
 
 def simulate(settings: Simulate) -> int:
@@ -78,9 +70,9 @@ def simulate(settings: Simulate) -> int:
 
         work = [pool.submit(_work, store, study, url, rater, utility, settings, answered) for rater in raters]
         results = [each.result() for each in work]
-    for each in results:
-        print(f"{each.name:<12} {counted(len(each.seconds), 'answer'):>15}")
-    times = sorted(second for each in results for second in each.seconds)
+    for rater, seconds in zip(raters, results, strict=True):
+        print(f"{rater.name:<12} {counted(len(seconds), 'answer'):>15}")
+    times = sorted(chain.from_iterable(results))
     if times:
         print(
             f"{counted(len(times), 'answer')}; half were acknowledged within {1000 * times[len(times) // 2]:.0f} ms, "
@@ -145,7 +137,8 @@ def _work(
     utility: Utility,
     settings: Simulate,
     answered: Callable[[], None],
-) -> RaterTimes:
+) -> list[float]:
+    """Seconds until the server acknowledged each answer of a rater."""
     times: list[float] = []
     with closing(sign_in(store, study, url, rater.name)) as client:
         while settings.answers is None or len(times) < settings.answers:
@@ -161,7 +154,7 @@ def _work(
             client.answer(question.id, answer)
             times.append(time.perf_counter() - began)
             answered()
-    return RaterTimes(rater.name, tuple(times))
+    return times
 
 
 def message(openings: Sequence[str], rng: Random) -> str:

@@ -82,7 +82,7 @@ def _trained(settings: Forget, store: "Store", study: "Study", raters: "Sequence
     from tutelage.commands.study_data import runs_trained_on
 
     used_by = runs_trained_on(settings.runs, store.address, study.name, min(numbers))
-    lines = [f"    {each.path} (through {each.through})" for each in used_by]
+    lines = [f"    {run} (through {used})" for run, used in used_by.items()]
     heading = f"  runs and models below {settings.runs} that were trained on what is forgotten: {len(used_by):,}"
     return [heading, *lines]
 
