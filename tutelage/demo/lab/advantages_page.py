@@ -18,6 +18,7 @@ from tutelage.demo.lab.measurements import (
     load_sketches,
     noise,
     products,
+    relative_noise,
 )
 from tutelage.report.figures import Axis, Rule, Series
 
@@ -45,9 +46,6 @@ def results(sketches: Mapping[str, Floats], plain: str, true: str, answers: int)
 def _result(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) -> PsiResult:
     title, _, critic = name.partition("/")
 
-    def relative(a: Floats, b: Floats) -> float:
-        return noise(products(a, a)) / noise(products(b, b))
-
     def need(a: Floats, b: Floats) -> float:
         return answers * noise(products(a, a)) / max(inner(products(b, b)), 1e-12)
 
@@ -57,7 +55,7 @@ def _result(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) 
     return PsiResult(
         name=title,
         critic=critic,
-        noise=jackknife(relative, rows, plain),
+        noise=jackknife(relative_noise, rows, plain),
         need=jackknife(need, rows, true),
         bias=jackknife(off, rows, true),
         angle=jackknife(cosine, rows, true),

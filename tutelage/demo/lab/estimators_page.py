@@ -17,8 +17,8 @@ from tutelage.demo.lab.measurements import (
     jackknife,
     load_sketches,
     mean,
-    noise,
     products,
+    relative_noise,
 )
 from tutelage.demo.lab.policy_training import LabPlan
 from tutelage.report.figures import Axis, Rule, Series
@@ -80,12 +80,9 @@ def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
     def length(a: Floats, b: Floats) -> float:
         return inner(products(a, b)) / inner(products(b, b))
 
-    def relative(a: Floats, b: Floats) -> float:
-        return noise(products(a, a)) / noise(products(b, b))
-
     return [
         PenaltyGradient(
-            name, jackknife(cosine, rows, true), jackknife(length, rows, true), jackknife(relative, rows, true)
+            name, jackknife(cosine, rows, true), jackknife(length, rows, true), jackknife(relative_noise, rows, true)
         )
         for name, rows in sketches.items()
         if name != TRUTH
@@ -276,9 +273,5 @@ def _gradient_table(gradients: Sequence[PenaltyGradient]) -> LabTable:
 
 
 def _runs(runs: Sequence[CellResult]) -> LabTable:
-    rows = tuple(
-        (cell.title.replace("none", "no penalty"), *(cell.measured(name).written for name in ("score", "gold", "kl")))
-        for cell in runs
-    )
-    columns = ("", "score", "gold", "KL, nats")
-    return LabTable("In training: the final policies on held-out prompts", columns, rows)
+    named = ((cell, cell.title.replace("none", "no penalty")) for cell in runs)
+    return LabTable.of_policies("In training: the final policies on held-out prompts", named)

@@ -208,6 +208,12 @@ class LabTable:
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
 
+    @classmethod
+    def of_policies(cls, title: str, named: Iterable[tuple[CellResult, str]]) -> "LabTable":
+        """Score, gold and KL of final policies, each with its name."""
+        rows = ((name, *(cell.measured(each).written for each in ("score", "gold", "kl"))) for cell, name in named)
+        return cls(title, ("", "score", "gold", "KL, nats"), tuple(rows))
+
 
 @dataclass(frozen=True)
 class LabPage:

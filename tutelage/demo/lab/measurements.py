@@ -164,6 +164,11 @@ def noise(pairs: Floats) -> float:
     return float(np.trace(pairs) / len(pairs) - inner(pairs))
 
 
+def relative_noise(a: Floats, b: Floats) -> float:
+    """Noise of the rows of a, in units of that of b."""
+    return noise(products(a, a)) / noise(products(b, b))
+
+
 def bias(one: Floats, other: Floats) -> float:
     """‖E one − E other‖² from estimates on the same batches; unbiased, so it may be below 0."""
     return inner(products(one - other, one - other))

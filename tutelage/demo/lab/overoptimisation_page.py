@@ -17,6 +17,7 @@ from tutelage.stats.scaling_laws import Form, ScalingLaw, fit_law
 COLOURS = (4, 1, 2, 0, 3, 5)
 FITTED = 0.5
 """√nats from which the curves are fitted: the slope of that of RL is infinite at 0."""
+REMEDIED = "PPO with remedies: final policies on held-out prompts"
 REMEDIES = {"mean": "mean", "worst": "worst case", "lower": "mean − λ·variance"}
 
 
@@ -107,7 +108,7 @@ def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: 
                 [replace(rl_path(cell), title=name) for cell, name in remedies],
             ),
         ),
-        tables=(_accuracies(accuracies), _table(chosen, climbed), _remedies(remedies)),
+        tables=(_accuracies(accuracies), _table(chosen, climbed), LabTable.of_policies(REMEDIED, remedies)),
         method=_method(plan),
         strands=tuple(followed(by_name[f"ppo-{remedied}"], f"PPO, {counted(remedied, 'pair')}")),
         numbers={cell.name: dict(cell.figures) for cell in done},
@@ -231,11 +232,3 @@ def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> LabTable:
             rows.append((f"{method}, {path.title}", *ends, *fitted, peak))
     columns = ("", "highest gold", "last gold", "last score", "α", "β", "R²", "peak of the fit, √nats")
     return LabTable("Along the way", columns, tuple(rows))
-
-
-def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> LabTable:
-    rows = tuple(
-        (title, *(cell.measured(name).written for name in ("score", "gold", "kl"))) for cell, title in remedies
-    )
-    columns = ("", "score", "gold", "KL, nats")
-    return LabTable("PPO with remedies: final policies on held-out prompts", columns, rows)
