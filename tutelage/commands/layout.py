@@ -79,14 +79,14 @@ def lay_out_beside(policy: Policy, model: config.Model, load: Callable[[config.M
     return load(model) if policy.passes is None else _in_shards(policy.passes, model, load)
 
 
-def policy_beside(policy: Policy, model: config.Model, name: str) -> Policy:
+def policy_beside(policy: Policy, model: config.Model, name: str, advice: str = "") -> Policy:
     """Load another policy of a run, laid out as its policy is. Raises TutelageError, in which it has this name, if the
     vocabularies differ."""
     other = lay_out_beside(policy, model, lambda own: Policy(load_backbone(own)))
     if not same_vocabulary(policy.tokenizer, other.tokenizer):
         raise TutelageError(
             f"The vocabulary of the {name} {model.path!r} differs from that of --model, and probabilities of the same "
-            "tokens are compared. Give one of the same model family."
+            f"tokens are compared. Give a {name} of the same model family{advice}."
         )
     return other
 

@@ -27,6 +27,16 @@ SyncName = Literal["lora", "disk", "nccl"]
 class RunSettings:
     """Output folder of a training run, its seed, records, use of memory and sharding."""
 
+    shard: Literal["none", "full", "hybrid"] = "none"
+    """none: every process holds all weights, gradients and moments; full: each holds its shard, and layers are gathered
+    from all while they compute (FSDP); hybrid: sharded among the processes of a machine and replicated across machines.
+    Uses the plain engine."""
+    tokens_at_once: int | None = None
+    """Micro-batch: padded tokens per forward pass; if omitted, as many as memory allows. Smaller values need less
+    memory and give the same result. If it still runs out of memory, it is halved."""
+    activation_checkpointing: bool = False
+    """Keep one hidden state per layer and token, and recompute each layer in the backward pass: much less memory, about
+    a third more time. On a CPU it uses the plain engine."""
     out: Path
     """Folder of the run: settings, metrics, samples, checkpoints and the final model."""
     seed: int = 0
@@ -40,16 +50,6 @@ class RunSettings:
     """Additional metric trackers: wandb, tensorboard, trackio, mlflow, or a custom module:NAME."""
     profile: bool = False
     """Profile three steps: write profile.txt, a table, and trace.json, for Perfetto."""
-    tokens_at_once: int | None = None
-    """Micro-batch: padded tokens per forward pass; if omitted, as many as memory allows. Smaller values need less
-    memory and give the same result. If it still runs out of memory, it is halved."""
-    activation_checkpointing: bool = False
-    """Keep one hidden state per layer and token, and recompute each layer in the backward pass: much less memory, about
-    a third more time. On a CPU it uses the plain engine."""
-    shard: Literal["none", "full", "hybrid"] = "none"
-    """none: every process holds all weights, gradients and moments; full: each holds its shard, and layers are gathered
-    from all while they compute (FSDP); hybrid: sharded among the processes of a machine and replicated across machines.
-    Uses the plain engine."""
 
     def __post_init__(self) -> None:
         a_seed(self)
@@ -88,7 +88,7 @@ class BatchSettings(RunSettings):
 
     optimiser: Optimiser = field(default_factory=Optimiser)
     epochs: float = 1.0
-    """Passes over the data, or over those of a round."""
+    """Passes over the data."""
     batch_size: int = 16
     """Examples per optimiser step."""
     max_length: int = 1024

@@ -62,7 +62,10 @@ def refer_to_teacher(settings: DistillSettings, policy: Policy, *, whole: bool) 
 
     Raises TutelageError if its vocabulary differs.
     """
-    teacher = policy_beside(policy, replace(settings.model, path=settings.teacher), "teacher")
+    demonstrations = (
+        ", or train on the completions of another one as demonstrations: tutelage sample, then tutelage sft"
+    )
+    teacher = policy_beside(policy, replace(settings.model, path=settings.teacher), "teacher", demonstrations)
     if whole and teacher.vocabulary != policy.vocabulary:
         raise TutelageError(
             f"The teacher {settings.teacher!r} has an output layer of {counted(teacher.vocabulary, 'token')} and "

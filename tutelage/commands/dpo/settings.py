@@ -38,9 +38,13 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
     reference: str = ""
     """Reference model; by default the initial model."""
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.1))
+    epochs: float = 1.0
+    """Passes over the preferences; with --prompts over those of a round."""
     held_out: float = 0.05
     """Share of held-out prompts, to measure loss and accuracy; with --prompts the score of a new completion. Unused
     with a judge."""
+    evaluate_every: int = 50
+    """Evaluate on held-out data every N steps."""
 
     RATES = config.Rates(all=1e-6, lora=1e-4)
 

@@ -26,8 +26,12 @@ class PretrainSettings(BatchSettings, EngineSettings):
             lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1, warmup=0.05, schedule="cosine"
         )
     )
+    epochs: float = 1.0
+    """Passes over the text."""
     held_out: float = 0.02
     """Share of held-out documents, to measure perplexity."""
+    evaluate_every: int = 50
+    """Evaluate on the held-out text every N steps."""
 
     def __post_init__(self) -> None:
         BatchSettings.__post_init__(self)

@@ -19,8 +19,12 @@ class RejectionSettings(RoundSettings, BatchSettings):
     """Instead of --keep, share of all completions of a round to train on, the best across prompts; prompts with high
     scores then weigh more."""
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03))
+    epochs: float = 1.0
+    """Passes over the completions of a round."""
     held_out: float = 0.05
     """Share of held-out prompts, to measure the score of a new completion."""
+    evaluate_every: int = 50
+    """Evaluate on the held-out prompts every N steps."""
 
     RATES = config.Rates(all=2e-5, lora=3e-4)
 

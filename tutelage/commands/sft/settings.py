@@ -24,8 +24,12 @@ class SftSettings(StudySettings, WeightSettings, BatchSettings):
     """For a conversation with several answers: train on the last one, or on every one after its history. Each is a row,
     and --batch-size counts rows, not conversations."""
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03, schedule="cosine"))
+    epochs: float = 1.0
+    """Passes over the demonstrations."""
     held_out: float = 0.05
     """Share of held-out demonstrations, to measure perplexity and ROUGE."""
+    evaluate_every: int = 50
+    """Evaluate on the held-out demonstrations every N steps."""
     samples: int = 4
     """Held-out prompts to complete before and after training, for inspection."""
     rouge: int = 32
