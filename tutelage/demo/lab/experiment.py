@@ -257,17 +257,13 @@ def write_data(folder: Path, cells: Sequence[CellResult]) -> None:
     write_jsonl(folder / "data.jsonl", rows)
 
 
-def followed(cell: CellResult, heading: str, prompts: int = 1) -> list[Strand]:
-    """Completions of the same prompts at the first, a middle and the last recorded step."""
-    by_prompt: dict[str, list[Mapping[str, object]]] = {}
-    for row in cell.samples:
-        by_prompt.setdefault(string(row, "prompt"), []).append(row)
-    strands = []
-    for prompt, rows in list(by_prompt.items())[:prompts]:
-        moments = sorted({0, len(rows) // 2, len(rows) - 1})
-        answers = tuple((f"step {number(rows[i], 'step'):.0f}", _answer(rows[i])) for i in moments)
-        strands.append(Strand(f"{heading}: {prompt}", answers))
-    return strands
+def followed(cell: CellResult, heading: str) -> list[Strand]:
+    """Completions of the first prompt at the first, a middle and the last recorded step; empty without samples."""
+    prompts = [string(row, "prompt") for row in cell.samples]
+    rows = [row for row, prompt in zip(cell.samples, prompts, strict=True) if prompt == prompts[0]]
+    moments = sorted({0, len(rows) // 2, len(rows) - 1}) if rows else []
+    answers = tuple((f"step {number(rows[i], 'step'):.0f}", _answer(rows[i])) for i in moments)
+    return [Strand(f"{heading}: {prompts[0]}", answers)] if answers else []
 
 
 def _answer(row: Mapping[str, object]) -> SampleAnswer:
