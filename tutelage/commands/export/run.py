@@ -42,7 +42,7 @@ PROMPTS, REWARD, LAUNCH, DIFFERENCES = "prompts.jsonl", "reward.py", "launch.sh"
 
 
 @dataclass(frozen=True)
-class ExportResult:
+class TrainerExport:
     """The exported folder, its launch script, and the differences of the trainer, in sentences."""
 
     folder: Path
@@ -51,7 +51,7 @@ class ExportResult:
 
 
 @workflow(ExportSettings)
-def export(settings: ExportSettings) -> ExportResult:
+def export(settings: ExportSettings) -> TrainerExport:
     """Export a run of `improve` for verl or OpenRLHF to `settings.out`.
 
         prompts.jsonl      the prompts in the trainer's format, with their own columns
@@ -170,7 +170,7 @@ def _write(
     trainer: Trainer,
     translation: Translation,
     reward_model: str | None,
-) -> ExportResult:
+) -> TrainerExport:
     folder = settings.out
     folder.mkdir(parents=True, exist_ok=True)
     rows = (trainer.row(number, prompt) for number, prompt in enumerate(prompts))
@@ -183,7 +183,7 @@ def _write(
     write_atomically(folder / LAUNCH, _launch(trainer, translation.settings))
     (folder / LAUNCH).chmod(0o755)
     write_atomically(folder / DIFFERENCES, "".join(f"{line}\n" for line in translation.differences))
-    return ExportResult(folder, folder / LAUNCH, translation.differences)
+    return TrainerExport(folder, folder / LAUNCH, translation.differences)
 
 
 def _launch(trainer: Trainer, settings: Settings) -> str:
