@@ -14,13 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from markupsafe import Markup
-
 from tutelage.base.errors import TutelageError
 from tutelage.base.number_text import duration
-from tutelage.base.version import __version__
 from tutelage.report.diagnoses import smooth
-from tutelage.report.figures import LINEAR, Axis, Chart, Series, draw, stylesheet
+from tutelage.report.figures import LINEAR, Axis, Chart, Series, draw
 from tutelage.report.figures.drawing import thin
 from tutelage.report.figures.scales import frame
 from tutelage.report.folders import RunContent, holds_model, holds_run, kind_of, read_run, seconds_of, status_of
@@ -369,8 +366,7 @@ def run_folders(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
 def render_frame(board: Board, nonce: str) -> str:
     """The page without its parts; `nonce` allows its only script."""
     template = environment().get_template("board.html")
-    title, style = board.folder.resolve().name, Markup(stylesheet())
-    return template.render(title=title, style=style, nonce=nonce, positions=POSITIONS, version=__version__)
+    return template.render(title=board.folder.resolve().name, nonce=nonce, positions=POSITIONS)
 
 
 def render_parts(board: Board, view: View) -> str:

@@ -3,15 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from markupsafe import Markup
-
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.number_text import number as written
-from tutelage.base.version import __version__
 from tutelage.report.comparison import Comparison, FinalFigure, OverlaidCurves, PairedTest, VariantCurve
-from tutelage.report.figures import LINEAR, Axis, Chart, Series, Svg, ValueBar, draw, interval_strip, stylesheet
+from tutelage.report.figures import LINEAR, Axis, Chart, Series, Svg, ValueBar, draw, interval_strip
 from tutelage.report.metrics import HELD_OUT, metric_of
 from tutelage.report.page import TITLES, environment, spelled
 from tutelage.report.stage_figures import RunFigure, panels_of
@@ -67,7 +64,6 @@ def render_comparison(comparison: Comparison) -> str:
             comparison=comparison,
             title=" · ".join(variant.name for variant in comparison.variants),
             kind=TITLES.get(comparison.kind, ""),
-            style=Markup(stylesheet()),
             settings=[(row.name, [spelled(value) for value in row.values]) for row in comparison.settings],
             figures=[_row(each) for each in leading],
             more_figures=[_row(each) for each in comparison.figures if each not in leading],
@@ -79,7 +75,6 @@ def render_comparison(comparison: Comparison) -> str:
             p_text=p_text,
             over_text=over_text,
             counted=counted,
-            version=__version__,
         )
     )
 

@@ -268,7 +268,6 @@ def render(round_: RoundContent) -> str:
         .get_template("report.html")
         .render(
             round=round_,
-            style=Markup(stylesheet()),
             sections=sections,
             findings=[(section, finding) for section in sections for finding in section.findings],
             judged=any(section.figures for section in sections),
@@ -276,7 +275,6 @@ def render(round_: RoundContent) -> str:
             verdict=verdict(round_),
             timings=timings(round_),
             dictionary=DICTIONARY,
-            version=__version__,
         )
     )
 
@@ -284,7 +282,7 @@ def render(round_: RoundContent) -> str:
 @cache
 def environment() -> Environment:
     """The Jinja environment. Escapes all text except drawings (`Svg`), which are already escaped."""
-    return Environment(
+    own = Environment(
         loader=PackageLoader("tutelage.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -292,3 +290,5 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: clean(value) if type(value) is str else value,  # neither Svg nor Markup
     )
+    own.globals |= {"style": Markup(stylesheet()), "version": __version__}
+    return own

@@ -9,30 +9,16 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from jinja2 import ChoiceLoader, PackageLoader
-from markupsafe import Markup
 
 from tutelage.base.config import identity
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.number_text import fixed
 from tutelage.base.progress.phases import phase
-from tutelage.base.version import __version__
 from tutelage.data.record_files import write_jsonl
 from tutelage.demo.lab.measurements import Measurement
 from tutelage.demo.lab.start import Start
-from tutelage.report.figures import (
-    Axis,
-    BarChart,
-    Chart,
-    Names,
-    Rule,
-    Series,
-    Svg,
-    ValueBar,
-    draw,
-    standalone,
-    stylesheet,
-)
+from tutelage.report.figures import Axis, BarChart, Chart, Names, Rule, Series, Svg, ValueBar, draw, standalone
 from tutelage.report.figures.charts import Mark
 from tutelage.report.json_files import number, string
 from tutelage.report.page import environment
@@ -245,7 +231,7 @@ def render(page: LabPage) -> str:
     """Self-contained HTML of a page."""
     loader = ChoiceLoader([PackageLoader("tutelage.demo.lab"), PackageLoader("tutelage.report")])
     template = environment().overlay(loader=loader).get_template("lab.html")
-    return template.render(page=page, style=Markup(stylesheet()), version=__version__)
+    return template.render(page=page)
 
 
 def write_data(folder: Path, cells: Sequence[CellResult]) -> None:
