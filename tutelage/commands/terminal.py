@@ -5,29 +5,16 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tutelage.commands.display import display, progress
+from tutelage.commands.results import TrainingResult
 from tutelage.train.run.interrupt import Interrupted, interrupted
 from tutelage.train.run.loop import Loop, Training
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
-
-
-class Result(Protocol):
-    """Result of a finished run: its folder, that of its model, and its figures."""
-
-    @property
-    def out(self) -> Path: ...
-
-    @property
-    def model(self) -> Path: ...
-    def describe(self) -> list[str]: ...
-
-
-M = TypeVar("M", bound=Result)
+M = TypeVar("M", bound=TrainingResult)
 
 
 class StandardError(logging.Handler):
