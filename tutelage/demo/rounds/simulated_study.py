@@ -10,7 +10,7 @@ from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from tutelage.people import (
 )
 from tutelage.people.aggregation import Labels, aggregate
 from tutelage.people.kinds.kind import timed
-from tutelage.people.simulated_raters import SimulatedRater
+from tutelage.people.simulated_raters import ReliableRater, SimulatedRater
 from tutelage.stats.agreement import mirrored_alpha, pair_agreement
 from tutelage.stats.calibration import calibration
 from tutelage.stats.vote_codes import Votes
@@ -75,14 +75,7 @@ class JudgementClock:
         self._seconds += 1e-3
 
 
-class NamedRater(Protocol):
-    """A rater with a name, simulated or not."""
-
-    @property
-    def name(self) -> str: ...
-
-
-R = TypeVar("R", bound=NamedRater)
+R = TypeVar("R", bound=SimulatedRater | ReliableRater)
 
 
 def judge(
@@ -119,7 +112,7 @@ def judge(
     return count
 
 
-def _known_rater(store: Store, study_id: int, rater: NamedRater) -> int:
+def _known_rater(store: Store, study_id: int, rater: SimulatedRater | ReliableRater) -> int:
     existing = find_rater(store, study_id, rater.name)
     return existing.id if existing else add_rater(store, study_id, rater.name, kind="simulated").id
 
