@@ -172,8 +172,8 @@ def offer(settings: WatchSettings, candidate: Path) -> None:
         *(["--split", f"{settings.split:g}"] if settings.split != 0.5 else []),
     ]
     try:
-        for line in condition_lines(evidence_of(promotion).test):
-            print(line)
+        _, _, test = evidence_of(promotion)
+        print("\n".join(condition_lines(test)))
     except NoResponses as error:
         print(error)
     print(f"To promote it, once its evidence suffices: {shlex.join(words)}")

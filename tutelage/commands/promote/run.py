@@ -31,15 +31,6 @@ class NoResponses(TutelageError):
 
 
 @dataclass(frozen=True)
-class SplitEvidence:
-    """The responses, what is required of the candidate, and the result."""
-
-    responses: tuple[Response, ...]
-    required: Requirements
-    test: SplitTest
-
-
-@dataclass(frozen=True)
 class Promotion:
     """Outcome of `promote`: whether the model is promoted now, and the split test (None for a withdrawal)."""
 
@@ -66,16 +57,15 @@ def promote(settings: PromoteSettings) -> Promotion:
     if decisions and decisions[-1].get("promoted"):
         raise TutelageError(f"{settings.run} is promoted already. Withdraw that with --undo before another decision.")
     with phase("evidence"):
-        evidence = evidence_of(settings)
-    test = evidence.test
+        responses, required, test = evidence_of(settings)
     if test.passed:
         decisions.append(
             {
                 "promoted": True,
                 "decided": datetime.now(UTC).isoformat(timespec="seconds"),
                 "outcomes": Path(settings.outcomes).name,
-                "responses": fingerprint(map(repr, evidence.responses)),
-                "required": asdict(evidence.required),
+                "responses": fingerprint(map(repr, responses)),
+                "required": asdict(required),
                 "test": asdict(test),
                 **_moved(settings.link, model),
             }
@@ -142,8 +132,9 @@ def _point(link: Path, target: str) -> None:
         raise TutelageError(f"The link {link} cannot be moved: {error.strerror}.") from error
 
 
-def evidence_of(settings: PromoteSettings) -> SplitEvidence:
-    """The evidence that the settings of a promotion name; nothing is decided.
+def evidence_of(settings: PromoteSettings) -> tuple[Sequence[Response], Requirements, SplitTest]:
+    """The responses that the settings of a promotion name, what is required of the candidate, and the result; nothing
+    is decided.
 
     Raises:
         NoResponses: the study has none of this candidate.
@@ -159,7 +150,7 @@ def evidence_of(settings: PromoteSettings) -> SplitEvidence:
         slow=settings.slow,
         hours=settings.hours,
     )
-    return SplitEvidence(tuple(responses), required, split_test(responses, required, notes))
+    return responses, required, split_test(responses, required, notes)
 
 
 def condition_lines(test: SplitTest) -> list[str]:
