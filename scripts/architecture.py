@@ -73,7 +73,7 @@ PACKAGES = (
     Package("engines.ranks", "the processes that compute one run together", "", "torch"),
     Package("engines", "how a transformer computes: the reference `plain`, the fast `cpu` and `gpu`", "core data base"),
     Package("models", "policies and reward models: loading, adapters, heads, saving", "engines core data base"),
-    Package("rewards", "rewards of completions: models, functions, rules, judges", "models engines core data base"),
+    Package("rewards", "rewards of completions: models, functions, rules, judges", "models core data base"),
     Package("rollout.tools", "tools that a policy calls, each with a schema and limits", "data base", "transformers"),
     Package(
         "rollout",

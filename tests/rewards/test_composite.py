@@ -1,8 +1,7 @@
 """A weighted sum is a sum of weighted scores, and what it is made of is known by name."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import cast, get_args
+from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 import torch
@@ -10,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutelage.base.errors import TutelageError
-from tutelage.engines.ranks.ranks import Ranks
-from tutelage.rewards.composite import CappedReward, Combination, DealtReward, Ensemble, WeightedReward, combine
+from tutelage.rewards.composite import CappedReward, Combination, Ensemble, WeightedReward, combine
 from tutelage.rewards.function import FunctionReward
-from tutelage.rewards.reward import Breakdown, BreakdownReward, Completion, Scores, columns_read
+from tutelage.rewards.reward import Completion, Scores, columns_read
 from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch
 from tutelage.rewards.scores import breakdown_of
 
@@ -148,33 +146,3 @@ def test_an_ensemble_asks_its_members() -> None:
     assert Ensemble(members, "lcb", 2.0)(two).tolist() == [0.0, 0.0]
     assert Ensemble(members, "lower", 2.0)(two).tolist() == [0.0, -4.0]
     assert Ensemble(members)(two).dtype == torch.float32
-
-
-@dataclass
-class TwoRanks:
-    """One of two ranks; `gather` adds to what the other sent."""
-
-    rank: int
-    sent: list[object]
-    size = 2
-
-    def together(self, work: Callable[[], object]) -> object:
-        return work()
-
-    def gather(self, own: object) -> list[object]:
-        self.sent.append(own)
-        return list(self.sent)
-
-
-def test_turns_of_one_rank_are_credited_beside_another_rank_without_a_turn() -> None:
-    class Paid(BreakdownReward):
-        def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-            credit = None if completions[0].prompt_id == "x" else torch.tensor([[0.5, -0.5]] * len(completions))
-            return Breakdown(torch.ones(len(completions)), credit=credit)
-
-    answers = [replace(completion("a"), prompt_id=name) for name in ("x", "y", "y")]
-    sent: list[object] = []
-    for rank in range(2):
-        found = DealtReward(Paid(), cast(Ranks, TwoRanks(rank, sent))).breakdown(answers)
-    assert found.credit is not None
-    assert found.credit.tolist() == [[0.0, 0.0], [0.5, -0.5], [0.5, -0.5]]

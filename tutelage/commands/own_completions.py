@@ -12,9 +12,9 @@ from tutelage.commands.runs import evaluation_rows, remark
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
 from tutelage.models.policy import Policy
-from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.rubric import without_dropout
+from tutelage.rollout.distributed import dealt_reward
 from tutelage.rollout.generator import EncodedPrompt, Generator, encode_prompts
 from tutelage.rollout.local import CurrentGenerator
 from tutelage.train.rl.rollouts import complete

@@ -1,4 +1,4 @@
-"""Composite rewards: a weighted sum, a cap, a conservative ensemble, and a reward distributed over ranks."""
+"""Composite rewards: a weighted sum, a cap, and a conservative ensemble."""
 
 import math
 from collections import Counter
@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from tutelage.base.errors import TutelageError
-from tutelage.engines.ranks.passes import Passes
-from tutelage.engines.ranks.ranks import Ranks, deal
 from tutelage.rewards.reward import (
     Breakdown,
     BreakdownReward,
@@ -20,10 +18,7 @@ from tutelage.rewards.reward import (
     RewardWrapper,
     applies_to_all,
     columns_read,
-    device_of,
-    prompt_ids,
     reward_name,
-    selected,
 )
 from tutelage.rewards.scores import breakdown_of
 
@@ -173,48 +168,3 @@ def combine(scores: Tensor, how: Combination, weight: float = 1.0) -> Tensor:
     if how == "lcb":
         return scores.mean(0) - weight * scores.std(0, correction=0)
     raise TutelageError(f"An ensemble cannot be combined by {how!r}; choose one of {', '.join(get_args(Combination))}.")
-
-
-TOTAL = ""
-"""Name of the total score next to those of its components."""
-
-
-@dataclass(frozen=True)
-class DealtReward(RewardWrapper):
-    """Every rank scores the completions of some prompts and receives the scores of all.
-
-    All completions of a prompt are scored by one rank, in one call. `passes` are those through sharded reward
-    models, in which all ranks take part.
-    """
-
-    reward: Reward
-    ranks: Ranks
-    passes: Passes | None = None
-
-    def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-        """The scores, and those of the components. Raises `PeerError` if the reward of another rank fails."""
-        ids = prompt_ids(completions)
-        counts = Counter(ids)
-        rank_of = dict(zip(counts, deal(list(counts.values()), list(counts), self.ranks.size), strict=True))
-        own = [place for place, name in enumerate(ids) if rank_of[name] == self.ranks.rank]
-        mine = selected(completions, own)
-        together = self.ranks.together if self.passes is None else self.passes.together
-        breakdown = together(lambda: breakdown_of(self.reward, mine) if own else None)
-        columns = {} if breakdown is None else {TOTAL: breakdown.total} | dict(breakdown.parts)
-        credit = None if breakdown is None or breakdown.credit is None else breakdown.credit.tolist()
-        gathered = self.ranks.gather((own, {name: values.tolist() for name, values in columns.items()}, credit))
-        device = device_of(completions)
-        whole = {name: torch.zeros(len(completions)) for _, part, _ in gathered for name in part}
-        for places, part, _ in gathered:
-            for name, values in part.items():
-                whole[name][places] = torch.tensor(values)
-        rows = {place: row for places, _, some in gathered for place, row in zip(places, some or (), strict=False)}
-        parts = {name: values.to(device) for name, values in whole.items()}
-        none = [0.0] * len(next(iter(rows.values()), ()))  # for ranks whose completions have no turn
-        paid = torch.tensor([rows.get(place, none) for place in range(len(ids))], device=device) if rows else None
-        return Breakdown(parts.pop(TOTAL), parts, paid)
-
-
-def dealt_reward(reward: Reward, ranks: Ranks, passes: Passes | None = None) -> Reward:
-    """Distribute a reward over the ranks; unchanged for a single rank. `passes`: see `DealtReward`."""
-    return reward if ranks.size == 1 else DealtReward(reward, ranks, passes)

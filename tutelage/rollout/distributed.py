@@ -1,15 +1,19 @@
-"""Generators for several ranks: prompts are split among the ranks, or rank 0 samples for all."""
+"""Generators and rewards for several ranks: prompts are split among the ranks, or rank 0 samples for all."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.engines.interface import PromptTokens
+from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.ranks import Ranks, deal
+from tutelage.rewards.reward import Breakdown, Completion, Reward, RewardWrapper, device_of, prompt_ids, selected
+from tutelage.rewards.scores import breakdown_of
 from tutelage.rollout.generator import Generator, concatenate
 from tutelage.rollout.player import Player
 
@@ -110,3 +114,48 @@ def dealt_generator(
     """Generator with its prompts split among the ranks; unchanged for a single rank. `device` and `gathered`: see
     `DealtGenerator`."""
     return generator if ranks.size == 1 else DealtGenerator(generator, ranks, device, gathered)
+
+
+TOTAL = ""
+"""Name of the total score next to those of its components."""
+
+
+@dataclass(frozen=True)
+class DealtReward(RewardWrapper):
+    """Every rank scores the completions of some prompts and receives the scores of all.
+
+    All completions of a prompt are scored by one rank, in one call. `passes` are those through sharded reward
+    models, in which all ranks take part.
+    """
+
+    reward: Reward
+    ranks: Ranks
+    passes: Passes | None = None
+
+    def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
+        """The scores, and those of the components. Raises `PeerError` if the reward of another rank fails."""
+        ids = prompt_ids(completions)
+        counts = Counter(ids)
+        rank_of = dict(zip(counts, deal(list(counts.values()), list(counts), self.ranks.size), strict=True))
+        own = [place for place, name in enumerate(ids) if rank_of[name] == self.ranks.rank]
+        mine = selected(completions, own)
+        together = self.ranks.together if self.passes is None else self.passes.together
+        breakdown = together(lambda: breakdown_of(self.reward, mine) if own else None)
+        columns = {} if breakdown is None else {TOTAL: breakdown.total} | dict(breakdown.parts)
+        credit = None if breakdown is None or breakdown.credit is None else breakdown.credit.tolist()
+        gathered = self.ranks.gather((own, {name: values.tolist() for name, values in columns.items()}, credit))
+        device = device_of(completions)
+        whole = {name: torch.zeros(len(completions)) for _, part, _ in gathered for name in part}
+        for places, part, _ in gathered:
+            for name, values in part.items():
+                whole[name][places] = torch.tensor(values)
+        rows = {place: row for places, _, some in gathered for place, row in zip(places, some or (), strict=False)}
+        parts = {name: values.to(device) for name, values in whole.items()}
+        none = [0.0] * len(next(iter(rows.values()), ()))  # for ranks whose completions have no turn
+        paid = torch.tensor([rows.get(place, none) for place in range(len(ids))], device=device) if rows else None
+        return Breakdown(parts.pop(TOTAL), parts, paid)
+
+
+def dealt_reward(reward: Reward, ranks: Ranks, passes: Passes | None = None) -> Reward:
+    """Distribute a reward over the ranks; unchanged for a single rank. `passes`: see `DealtReward`."""
+    return reward if ranks.size == 1 else DealtReward(reward, ranks, passes)

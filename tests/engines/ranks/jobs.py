@@ -22,8 +22,7 @@ from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.sharded_tensors import save_shards, shard_of, whole
 from tutelage.models.policy import Policy
 from tutelage.models.sharding import shard_
-from tutelage.rewards.composite import dealt_reward
-from tutelage.rollout.distributed import dealt_generator
+from tutelage.rollout.distributed import dealt_generator, dealt_reward
 from tutelage.train.learner import SHARDS
 
 

@@ -36,12 +36,11 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.drift import perplexity, sequence_kl
 from tutelage.models.policy import Policy
-from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.rubric import without_dropout
 from tutelage.rewards.scores import breakdown_of
-from tutelage.rollout.distributed import dealt_generator
+from tutelage.rollout.distributed import dealt_generator, dealt_reward
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.inference.completion_records import SampledBatch, sample_completions
 from tutelage.rollout.local import LocalGenerator

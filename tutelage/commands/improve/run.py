@@ -36,11 +36,12 @@ from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import is_adapter
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.rewards.composite import dealt_reward, no_reward
+from tutelage.rewards.composite import no_reward
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.rubric import without_dropout
 from tutelage.rewards.scores import reward_metrics
+from tutelage.rollout.distributed import dealt_reward
 from tutelage.rollout.generator import EncodedPrompt, encode_prompts, prompt_tokens
 from tutelage.rollout.prefetch import Ahead, RolloutRequest
 from tutelage.train.learner import Learner, Step

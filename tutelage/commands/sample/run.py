@@ -24,11 +24,10 @@ from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.models.backbone import load_backbone, load_vocabulary
 from tutelage.models.policy import Policy
-from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.rubric import without_dropout
-from tutelage.rollout.distributed import dealt_generator
+from tutelage.rollout.distributed import dealt_generator, dealt_reward
 from tutelage.rollout.inference.best_of_n import ScoredReply, best_of_n, best_of_n_kl
 from tutelage.rollout.inference.completion_records import episode_records, sample_completions
 from tutelage.rollout.inference.test_time import SearchResult, followed, optimise_at_test_time
