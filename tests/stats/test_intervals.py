@@ -10,7 +10,7 @@ from scipy.stats import binomtest, ttest_1samp
 
 from tutelage.base.errors import TutelageError
 from tutelage.stats.intervals import Mean, cluster_weights, mean_interval, ratio_interval, wilson
-from tutelage.stats.win_rates import win_rate
+from tutelage.stats.paired import win_rate
 
 
 @for_each(

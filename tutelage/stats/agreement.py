@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.intervals import ratio_interval
+from tutelage.stats.intervals import Interval, ratio_interval
 from tutelage.stats.vote_codes import Floats, Ints, Votes, sum_by
 
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
@@ -26,13 +26,10 @@ _NO_VARIATION = "n/a: every vote is the same"
 
 
 @dataclass(frozen=True)
-class PairAgreement:
+class PairAgreement(Interval):
     """The share of equal pairs of votes. `items` is the number of items with two or more raters, `pairs` of
     pairs of votes on them; `note` says why `value` is None, and is empty otherwise."""
 
-    value: float | None
-    low: float | None
-    high: float | None
     items: int
     pairs: int
     note: str = ""

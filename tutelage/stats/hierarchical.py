@@ -94,7 +94,11 @@ class Hierarchical(RaterModel[Deviations]):
         return self._step_apart(now, counts)
 
     def log_choice(self, parameters: Deviations) -> Floats:
-        return _log_softmax(self._logits(parameters))
+        diagonal = np.eye(len(self.votes.choices))
+        shared = parameters.base * diagonal + parameters.pattern
+        logits = shared + parameters.own[:, :1, None] * diagonal + parameters.own[:, None, 1:]
+        # Penalised logits cannot overflow exp; sums over short axes are faster as products.
+        return np.asarray(logits - np.log(_sum(np.exp(logits)))[:, :, None])
 
     def log_prevalence(self, parameters: Deviations) -> Floats:
         return np.log(parameters.prevalence)
@@ -132,11 +136,6 @@ class Hierarchical(RaterModel[Deviations]):
         raters, classes = len(self.votes.raters), len(self.votes.choices)
         nothing = np.zeros((raters, 1 + classes))
         return Deviations(self._typical(), np.zeros((classes, classes)), nothing, np.full(classes, 1 / classes))
-
-    def _logits(self, at: Deviations) -> Floats:
-        diagonal = np.eye(len(self.votes.choices))
-        shared = at.base * diagonal + at.pattern
-        return np.asarray(shared + at.own[:, :1, None] * diagonal + at.own[:, None, 1:])
 
     def _step_together(self, at: Deviations, counts: Floats) -> Deviations:
         """A Newton step in b and e."""
@@ -278,12 +277,6 @@ def _penalty(at: Deviations) -> Floats:
 
 def _spread(square: Floats) -> float:
     return math.sqrt((square.sum() + _PSEUDO * _PSEUDO_SPREAD**2) / (square.size + _PSEUDO))
-
-
-def _log_softmax(logits: Floats) -> Floats:
-    """Log-softmax over the last axis. Penalised logits cannot overflow exp; sums over short axes are faster as
-    products."""
-    return np.asarray(logits - np.log(_sum(np.exp(logits)))[:, :, None])
 
 
 def _sum(values: Floats) -> Floats:

@@ -39,13 +39,10 @@ def points_text(interval: Interval) -> str:
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(Interval):
     """A mean of `n` values with its interval, and the two-sided p-value of a mean of 0. Interval and p are None for a
     single value, all but `n` without values."""
 
-    value: float | None
-    low: float | None
-    high: float | None
     p: float | None
     n: int
 

@@ -52,14 +52,13 @@ class RaterModelCandidate(Protocol):
 
 
 def _effects(effects: Effects, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
-    """The hierarchical model with these effects."""
     model = Hierarchical(votes, gold, weight, effects)
     return describe(model, fit_hierarchical(model, tolerance=tolerance))
 
 
 def _matrices(votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability:
     """The model of Dawid and Skene: one matrix per rater under a fixed prior."""
-    model = ConfusionMatrices(votes, gold, weight, (4.0, 2.0), np.arange(len(votes.choices)))
+    model = ConfusionMatrices(votes, gold, weight)
     return describe(model, fit(model, tolerance=tolerance))
 
 
@@ -163,7 +162,6 @@ class _Trial:
         return {**CANDIDATES, "ordinal": partial(_ordinal, known)}
 
     def compare(self, links: tuple[Link, ...]) -> Choice:
-        """Compare the candidates with these links."""
         compared = [name for name in self._candidates if name != "majority"]
         chance = {name: self._predict(name, links) for name in compared}
         item, choice = self._held_out()

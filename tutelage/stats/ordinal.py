@@ -158,7 +158,6 @@ class Ordinal:
 
     @cached_property
     def classes(self) -> int:
-        """K."""
         return len(self.votes.choices)
 
     @cached_property

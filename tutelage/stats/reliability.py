@@ -13,8 +13,7 @@ class:
 - `one_coin`: a rater is right with probability a_r, whatever the class, and errs evenly. The default for
   a-or-b choices, whose order is arbitrary. a_r has a Beta(4, 2) prior, so a new rater has accuracy 2/3 and a
   single vote is never certain.
-- `dawid_skene`: a rater has a full confusion matrix θ_r[truth, choice]. For classes that are not
-  interchangeable, and with `mirror` for a/tie/b, where swapping the sides must not matter.
+- `dawid_skene`: a rater has a full confusion matrix θ_r[truth, choice]. For classes that are not interchangeable.
 
 The objective log P(votes) + log prior never decreases. Items with a known answer (gold) have a fixed class. The initial
 posterior uses the prior and the golds alone, i.e. the majority weighted by gold accuracy, so class labels cannot
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 _CEILING = 0.98  # bounds accuracies away from 0 and 1
+_RIGHT, _WRONG = 4.0, 2.0  # pseudo-votes of the prior
 _ROUNDS = 500
 _TOLERANCE = 1e-5
 
@@ -102,10 +102,7 @@ class RaterModel(Generic[Parameters]):
 
 @dataclass(frozen=True, eq=False)
 class OneCoin(RaterModel[Floats]):
-    """The one-coin model, whose parameters are the accuracies of the raters [R]; `prior` holds pseudo-votes for right
-    and wrong."""
-
-    prior: tuple[float, float]
+    """The one-coin model, whose parameters are the accuracies of the raters [R]."""
 
     def informative(self) -> Floats:
         """1 for every item with gold or several raters [I]. An item with a single rater has no information: its
@@ -116,8 +113,7 @@ class OneCoin(RaterModel[Floats]):
     def maximise(self, posterior: Floats, start: Floats | None) -> Floats:
         counts = self.soft_counts(posterior)
         right = np.trace(counts, axis1=1, axis2=2)
-        alpha, beta = self.prior
-        return np.clip((right + alpha) / (counts.sum(axis=(1, 2)) + alpha + beta), 1 - _CEILING, _CEILING)
+        return np.clip((right + _RIGHT) / (counts.sum(axis=(1, 2)) + _RIGHT + _WRONG), 1 - _CEILING, _CEILING)
 
     def log_choice(self, parameters: Floats) -> Floats:
         classes = len(self.votes.choices)
@@ -129,11 +125,10 @@ class OneCoin(RaterModel[Floats]):
         return np.full(classes, -math.log(classes))
 
     def log_prior(self, parameters: Floats) -> float:
-        alpha, beta = self.prior
-        return float((alpha * np.log(parameters) + beta * np.log(1 - parameters)).sum())
+        return float((_RIGHT * np.log(parameters) + _WRONG * np.log(1 - parameters)).sum())
 
     def prior_votes(self, parameters: Floats, accuracy: Floats) -> Floats:
-        return np.full(len(accuracy), sum(self.prior))
+        return np.full(len(accuracy), _RIGHT + _WRONG)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,22 +141,15 @@ class Matrices:
 
 @dataclass(frozen=True, eq=False)
 class ConfusionMatrices(RaterModel[Matrices]):
-    """The model of Dawid and Skene, whose parameters are `Matrices`; `prior` holds pseudo-votes for right and wrong;
-    choice k becomes `mirror[k]` when the sides are swapped."""
-
-    prior: tuple[float, float]
-    mirror: Ints
+    """The model of Dawid and Skene, whose parameters are `Matrices`."""
 
     def _pseudo_votes(self) -> Floats:
         classes = len(self.votes.choices)
-        alpha, beta = self.prior
-        return np.where(np.eye(classes, dtype=bool), alpha, beta / (classes - 1))
+        return np.where(np.eye(classes, dtype=bool), _RIGHT, _WRONG / (classes - 1))
 
     def maximise(self, posterior: Floats, start: Matrices | None) -> Matrices:
-        counts = self.soft_counts(posterior)
-        counts = (counts + counts[:, self.mirror][:, :, self.mirror]) / 2 + self._pseudo_votes()
-        present = posterior.sum(axis=0)
-        present = (present + present[self.mirror]) / 2 + 1
+        counts = self.soft_counts(posterior) + self._pseudo_votes()
+        present = posterior.sum(axis=0) + 1
         return Matrices(counts / counts.sum(axis=2, keepdims=True), present / present.sum())
 
     def log_choice(self, parameters: Matrices) -> Floats:
@@ -175,7 +163,7 @@ class ConfusionMatrices(RaterModel[Matrices]):
         return float(matrices + np.log(parameters.prevalence).sum())
 
     def prior_votes(self, parameters: Matrices, accuracy: Floats) -> Floats:
-        return np.full(len(accuracy), sum(self.prior))
+        return np.full(len(accuracy), _RIGHT + _WRONG)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,52 +250,33 @@ def majority(votes: Votes) -> Floats:
 
 
 def one_coin(
-    votes: Votes,
-    gold: Ints | None = None,
-    *,
-    prior: tuple[float, float] = (4.0, 2.0),
-    weight: Floats | None = None,
-    level: float = 0.95,
+    votes: Votes, gold: Ints | None = None, *, weight: Floats | None = None, level: float = 0.95
 ) -> Reliability:
     """Reliability of raters with one accuracy each, under a uniform prior over classes:
 
         P(choice = k | z, r) = a_r if k = z else (1 - a_r)/(K - 1)
-        E: q_i(k) ∝ Π_votes P(choice | k, r)           M: a_r = (Σ_votes q_item(choice) + α)/(n_r + α + β)
+        E: q_i(k) ∝ Π_votes P(choice | k, r)           M: a_r = (Σ_votes q_item(choice) + 4)/(n_r + 4 + 2)
 
     `gold` [I] holds the known class of an item or -1. `weight` [N] are the weights of votes, 1 by default
-    (see `StrengthScale.weights`). `prior` is (α, β): a_r is the mean of Beta(α + right, β + wrong), clipped to
-    [.02, .98]. Raises TutelageError for fewer than two choices or an invalid prior or gold.
+    (see `StrengthScale.weights`). a_r is the mean of Beta(4 + right, 2 + wrong), clipped to [.02, .98]. Raises
+    TutelageError for fewer than two choices or an invalid gold.
     """
-    codes = gold_codes(votes, gold)
-    _check_prior(votes, prior)
-    model = OneCoin(votes, codes, _weights(votes, weight), prior)
+    model = OneCoin(votes, gold_codes(votes, gold), _weights(votes, weight))
     return describe(model, fit(model), level)
 
 
 def dawid_skene(
-    votes: Votes,
-    gold: Ints | None = None,
-    *,
-    mirror: tuple[int, ...] | None = None,
-    prior: tuple[float, float] = (4.0, 2.0),
-    weight: Floats | None = None,
-    level: float = 0.95,
+    votes: Votes, gold: Ints | None = None, *, weight: Floats | None = None, level: float = 0.95
 ) -> Reliability:
     """Reliability of raters with a confusion matrix each, and estimated class prevalences:
 
         P(choice = k | z = j, r) = θ_r[j, k]
         M: θ_r[j, k] ∝ Σ_votes q_item(j) 1[choice = k] + prior[j, k],   p_j = (Σ_i q_i(j) + 1)/(I + K)
 
-    `prior` is (α, β): every row of θ has α pseudo-votes on the diagonal and β spread evenly over the errors.
-    With `mirror` (choice k becomes mirror[k] when the sides are swapped; (2, 1, 0) for a/tie/b) θ[j, k] =
-    θ[mirror j, mirror k]: the two-coin model with ties, which needs about 50 votes per rater to improve on
-    `one_coin`. `accuracy` is Σ_j p_j θ_r[j, j]; its interval assumes even errors. Other arguments and errors as in
-    `one_coin`.
+    The prior of every row of θ has 4 pseudo-votes on the diagonal and 2 spread evenly over the errors. `accuracy` is
+    Σ_j p_j θ_r[j, j]; its interval assumes even errors. Arguments and errors as in `one_coin`.
     """
-    symmetric = mirror if mirror is not None else tuple(range(len(votes.choices)))
-    codes = gold_codes(votes, gold)
-    _check_prior(votes, prior)
-    model = ConfusionMatrices(votes, codes, _weights(votes, weight), prior, np.array(symmetric))
+    model = ConfusionMatrices(votes, gold_codes(votes, gold), _weights(votes, weight))
     return describe(model, fit(model), level)
 
 
@@ -320,7 +289,7 @@ def posterior(votes: Votes, accuracy: Floats, gold: Ints | None = None, *, weigh
     of given strength by an average rater has the accuracy of the scale. Fitting with such weights would count strength
     twice, because the accuracies would be those of strong votes.
     """
-    model = OneCoin(votes, gold_codes(votes, gold), _weights(votes, weight), (4.0, 2.0))
+    model = OneCoin(votes, gold_codes(votes, gold), _weights(votes, weight))
     return softmax(model.joint(accuracy))
 
 
@@ -335,15 +304,6 @@ def gold_codes(votes: Votes, gold: Ints | None) -> Ints:
             f"below {len(votes.choices)}."
         )
     return codes
-
-
-def _check_prior(votes: Votes, prior: tuple[float, float]) -> None:
-    alpha, beta = prior
-    if not alpha > beta / (len(votes.choices) - 1) > 0:
-        raise TutelageError(
-            f"The prior ({alpha:g}, {beta:g}) does not make raters better than chance, so the classes "
-            "cannot be identified. Give right votes more pseudo-votes than each error, and both more than 0."
-        )
 
 
 def _weights(votes: Votes, weight: Floats | None) -> Floats:

@@ -119,7 +119,6 @@ def repetition(texts: Sequence[str], n: int = 3) -> float:
 
 
 def word_counts(texts: Sequence[str]) -> list[float]:
-    """The number of words of each text."""
     return [float(len(words(text))) for text in texts]
 
 
@@ -147,10 +146,10 @@ def ended(texts: Sequence[str]) -> float:
     return statistics.fmean(bool(SENTENCE_END.search(text)) for text in texts) if texts else nan
 
 
-def text_metrics(answers: Sequence[str], references: Sequence[str] | None = None) -> dict[str, float]:
-    """The statistics of this module by metric name; ROUGE only with references."""
+def text_metrics(answers: Sequence[str]) -> dict[str, float]:
+    """The statistics of this module that need no references, by metric name."""
     length = lengths(answers)
-    metrics = {
+    return {
         "words/mean": length.mean,
         "words/std": length.std,
         "distinct/1": distinct(answers, 1),
@@ -158,6 +157,3 @@ def text_metrics(answers: Sequence[str], references: Sequence[str] | None = None
         "repetition": repetition(answers),
         "ended/text": ended(answers),
     }
-    for kind, score in {} if references is None else rouge(answers, references).items():
-        metrics[f"rouge/{kind.removeprefix('rouge')}"] = score
-    return metrics

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from offenders import for_each
 from served import choices, serving
 
+from tutelage.commands.collect.judge import uncertainty
 from tutelage.commands.line import main
 from tutelage.people import add_rater, list_questions, list_votes, open_store, open_study
 from tutelage.people.answers import Answer, judged
@@ -154,3 +156,13 @@ def test_a_judge_file_answers_as_its_flags_do(by: str, tmp_path: Path, capsys: p
     other = study_of_pairs(tmp_path, "other", "pair" if by == "rubric" else "checklist", [1])
     assert main(["collect", "judge", other, "--judge", str(file)]) == 2
     assert 'by = "rubric"' in capsys.readouterr().err or by == "rubric"
+
+
+def test_a_coin_is_uncertain_to_one_model_and_a_disagreement_to_several() -> None:
+    """Pairs of which two models are sure of the opposite, sure of the same, and both at a loss."""
+    sure = np.array([[0.0, 1.0, 0.5], [1.0, 1.0, 0.5]])
+    assert uncertainty(sure[:1]).tolist() == [0, 0, 1]
+    assert uncertainty(sure).tolist() == [0.5, 0, 0]
+    p = np.random.default_rng(1).uniform(size=(3, 20))
+    for some in (p, p[:1]):
+        np.testing.assert_allclose(uncertainty(some), uncertainty(1 - some))

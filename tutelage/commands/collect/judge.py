@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tutelage.people import Question, Store, Study
     from tutelage.people.model_judges import CriterionAgreement
     from tutelage.rewards.reward import Reward
+    from tutelage.stats.vote_codes import Floats
 
 SHOWN = 10
 """Maximum number of criteria whose agreement is printed."""
@@ -207,12 +208,11 @@ def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
 def _by_uncertainty(
     fresh: "Sequence[Question]", rewards: Sequence[str], engine: EngineName
 ) -> tuple[dict[str, float], str]:
-    """Prioritise pairs with close scores (one model), or with disagreement (several; `stats.acquisition`)."""
+    """Prioritise pairs by the `uncertainty` of reward models."""
     import numpy as np
     from scipy.special import expit
 
     from tutelage.people.images import refuse_images
-    from tutelage.stats.acquisition import closeness, disagreement
 
     for q in fresh:
         refuse_images((*(message.content for message in q.messages), *q.texts), f"The item '{q.key}'", rewards[0])
@@ -222,8 +222,14 @@ def _by_uncertainty(
         score = scoring(name, engine)
         first, second = (score(conversations, [q.texts[side] for q in fresh]) for side in (0, 1))
         chances.append(expit(np.subtract(first, second)))
-    worth = (closeness if len(chances) == 1 else disagreement)(np.array(chances)).tolist()
+    worth = uncertainty(np.array(chances)).tolist()
     return dict(zip((q.key for q in fresh), worth, strict=True)), (f"by the uncertainty of {', '.join(rewards)}")
+
+
+def uncertainty(p: "Floats") -> "Floats":
+    """4 p (1 - p) of one reward model, 1 at p = 1/2 (Lewis and Gale 1994), or the standard deviation of several
+    (Christiano et al. 2017) [N]. p [M, N] are their probabilities for the first side, σ of the score difference."""
+    return 4 * p[0] * (1 - p[0]) if len(p) == 1 else p.std(axis=0)
 
 
 def _by_models(

@@ -28,7 +28,7 @@ from tutelage.data.table_format import RowFormat
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import scores_of
-from tutelage.stats.reward_benchmark import BenchmarkScore, ScoredRow, benchmark_score
+from tutelage.stats.reward_quality import BenchmarkScore, ScoredRow, benchmark_score
 
 TIES = "ties"
 """Subset of prompts with several correct completions, in lower case."""

@@ -44,8 +44,8 @@ from tutelage.rollout.distributed import dealt_generator, dealt_reward
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.inference.completion_records import SampledBatch, sample_completions
 from tutelage.rollout.local import LocalGenerator
+from tutelage.stats.paired import length_controlled_win_rate, outcomes, scored_win_rate
 from tutelage.stats.text import distinct, lengths, repetition, rouge
-from tutelage.stats.win_rates import length_controlled_win_rate, outcomes, scored_win_rate
 from tutelage.train.rl.rollouts import episode_metrics
 from tutelage.train.supervised.batches import encode_demonstrations
 
