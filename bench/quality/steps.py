@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.quality.experiment import Experiment, Figures, Line, Part, Place
 from bench.quality.texts import plain, signed
-from tutelage.data.worlds.market import CARELESS
+from tutelage.data.worlds.tool_questions import CARELESS
 from tutelage.demo.rounds.round import RoundPlace, run_round
 from tutelage.demo.rounds.tools import FOLD, RATERS, ToolsRound, ToolsScale
 from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone

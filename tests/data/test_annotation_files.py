@@ -15,9 +15,8 @@ from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.annotation_files import Export, read_annotations
-from tutelage.data.annotation_formats import annotation_formats
 from tutelage.data.annotations import Annotation, Parts
-from tutelage.data.formats import load_preferences
+from tutelage.data.formats import annotation_formats, load_preferences
 from tutelage.data.records import Message, user
 
 Row = dict[str, Any]
@@ -118,7 +117,7 @@ def test_every_type_of_a_langfuse_score(write: Any) -> None:
         ("rating", "helpful", 0.1, ""),
     ]
     assert [each.kind for each, _ in export.annotations] == ["human"] * 4 + ["model"]
-    assert list(export.account.left_out.values()) == [[f"{export.files[1].source} line 5"]]
+    assert list(export.ledger.left_out.values()) == [[f"{export.files[1].source} line 5"]]
 
 
 def test_a_langfuse_trace_with_its_scores(write: Any) -> None:
@@ -152,12 +151,12 @@ def test_a_trace_with_several_roots_has_none(write: Any) -> None:
     scores = [score("s1", "t"), score("s2", "t", observationId="o1")]
     export = read_annotations([write("o.jsonl", *rows), write("s.jsonl", *scores)], Parts())
     assert only(export).responses == ("1.",)
-    assert [len(places) for places in export.account.left_out.values()] == [1]
+    assert [len(places) for places in export.ledger.left_out.values()] == [1]
 
 
 def test_a_score_of_a_session_rates_no_response(write: Any) -> None:
     files = [write("t.jsonl", trace("t")), write("s.jsonl", score("s", "", sessionId="x"))]
-    assert read_annotations(files, Parts()).account.read == 1
+    assert read_annotations(files, Parts()).ledger.read == 1
 
 
 # LangSmith -----------------------------------------------------------------------------------------------------------
@@ -229,7 +228,7 @@ def test_langsmith_scores_values_and_corrections(write: Any) -> None:
         ("rating", 1.0, "human"),
         ("rating", 0.5, "model"),
     ]
-    assert export.account.read == 1
+    assert export.ledger.read == 1
 
 
 # Phoenix -------------------------------------------------------------------------------------------------------------
@@ -282,7 +281,7 @@ def test_argilla_records_as_columns(write: Any) -> None:
     }
     export = read_annotations([write("f.json", flat)], Parts())
     assert said(export) == [("choice", "better", "a", "u1")]
-    assert export.account.read == 2
+    assert export.ledger.read == 2
 
 
 def test_argilla_answers_without_raters_are_several(write: Any) -> None:
@@ -298,7 +297,7 @@ def test_argilla_fields_of_other_names_are_named_with_their_flag(write: Any) -> 
     fields = {"ask": "Why?", "first": "One.", "second": "Two."}
     given = {"better": [{"value": "second", "user_id": "u"}]}
     path = write("r.json", record(fields, given))
-    (reason,) = read_annotations([path], Parts()).account.left_out
+    (reason,) = read_annotations([path], Parts()).ledger.left_out
     assert "ask, first, second" in reason
     assert "--responses" in reason
     assert only(read_annotations([path], Parts("ask", ("first", "second")))).value == "b"
@@ -350,7 +349,7 @@ def test_label_studio_work_that_does_not_count(write: Any) -> None:
     skipped = task([result("comparison", "pairwise", selected="left")], was_cancelled=True)
     export = read_annotations([write("p.json", cancelled, skipped, task([]))], Parts())
     assert export.annotations == ()
-    assert export.account.read == 3
+    assert export.ledger.read == 3
 
 
 @pytest.mark.parametrize("name", ["min.json", "rows.csv"])
@@ -379,7 +378,7 @@ def test_mechanical_turk_results(write: Any) -> None:
     annotation = only(export)
     assert (annotation.id, annotation.value, annotation.rater) == ("mturk:a1/Answer.better", "b", "w1")
     assert annotation.reason == "Ok"
-    assert export.account.read == 1
+    assert export.ledger.read == 1
 
 
 # All -----------------------------------------------------------------------------------------------------------------
@@ -414,19 +413,19 @@ def test_a_score_that_is_unusable_costs_a_trace_no_other(write: Any, wrong: Row)
     row = trace("t", scores=[score("1", "t"), score("2", "t") | wrong, score("3", "t")])
     export = read_annotations([write("t.jsonl", row)], Parts())
     assert [each.id for each, _ in export.annotations] == ["langfuse:1", "langfuse:3"]
-    assert [len(places) for places in export.account.left_out.values()] == [1]
+    assert [len(places) for places in export.ledger.left_out.values()] == [1]
 
 
 def test_every_answer_to_a_record_is_counted(write: Any) -> None:
     """Also about a record without responses, and of a rater whose time is none."""
     answers = [{"values": {"better": {"value": "a"}}, "user_id": str(n), "updated_at": None} for n in range(3)]
-    (unknown,) = read_annotations([write("1.jsonl", record({"x": "?"}, answers))], Parts()).account.left_out.values()
+    (unknown,) = read_annotations([write("1.jsonl", record({"x": "?"}, answers))], Parts()).ledger.left_out.values()
     assert len(unknown) == 3
     answers[1]["updated_at"] = "yesterday"
     export = read_annotations([write("2.jsonl", record(TWO, answers))], Parts())
     assert [each.rater for each, _ in export.annotations] == ["0", "2"]
-    assert export.account.read == 1
-    assert read_annotations([write("3.jsonl", record({"x": "?"}, []))], Parts()).account.read == 0
+    assert export.ledger.read == 1
+    assert read_annotations([write("3.jsonl", record({"x": "?"}, []))], Parts()).ledger.read == 0
 
 
 ROWS: dict[str, Row] = {
@@ -443,7 +442,7 @@ ROWS: dict[str, Row] = {
 def test_rows_without_an_id_are_left_out_and_never_taken_for_one(write: Any, name: str) -> None:
     export = read_annotations([write("x.jsonl", *[ROWS[name] | {"id": None}] * 2)], Parts())
     assert (export.annotations, export.subjects) == ((), ())
-    assert [len(places) for reason, places in export.account.left_out.items() if "id" in reason] == [2]
+    assert [len(places) for reason, places in export.ledger.left_out.items() if "id" in reason] == [2]
 
 
 def _mutations(value: object) -> Iterator[object]:

@@ -9,9 +9,9 @@ from offenders import for_each
 from tutelage.base.errors import TutelageError
 from tutelage.data.annotations import (
     MOST_PAIRS,
-    Account,
     Annotation,
     Derived,
+    Ledger,
     Reading,
     Statement,
     Subject,
@@ -28,12 +28,12 @@ SUBJECTS = [Subject(f"t{n}", WHY, f"{n}.") for n in range(4)]
 PLAIN = Reading()
 
 
-def derived(*statements: Statement, reading: Reading = PLAIN) -> tuple[Derived, Account]:
-    account = Account()
-    joined = join(SUBJECTS, [(each, f"line {n}") for n, each in enumerate(statements, 1)], account)
-    result = derive(joined, reading, account)
-    assert account.read == len(statements)  # every statement has a fate
-    return result, account
+def derived(*statements: Statement, reading: Reading = PLAIN) -> tuple[Derived, Ledger]:
+    ledger = Ledger()
+    joined = join(SUBJECTS, [(each, f"line {n}") for n, each in enumerate(statements, 1)], ledger)
+    result = derive(joined, reading, ledger)
+    assert ledger.read == len(statements)  # every statement has a fate
+    return result, ledger
 
 
 def chosen(word: str, key: str = "v", first: str = "t0", second: str = "t1") -> Statement:
@@ -52,9 +52,9 @@ def test_the_share_of_votes_is_the_label_of_a_pair() -> None:
 
 
 def test_a_pair_without_a_majority_has_no_preference() -> None:
-    result, account = derived(chosen("a", "v1"), chosen("b", "v2"))
+    result, ledger = derived(chosen("a", "v1"), chosen("b", "v2"))
     assert result.preferences == ()
-    assert len(account.became["vote"]) == 2
+    assert len(ledger.became["vote"]) == 2
     assert "1 pair" in result.remarks[0]
 
 
@@ -70,9 +70,9 @@ def test_the_last_edit_of_a_member_of_a_group_counts_in_any_order() -> None:
     edits = (("f0", "t0", 1.0, 1), ("f1", "t1", 0.5, 1), ("f0", "t0", 0.0, 5), ("f1", "t1", 0.5, 9))
     members = [Statement(key, (about,), "pref", value, time=time, group="g") for key, about, value, time in edits]
     for order in permutations(members):
-        result, account = derived(*order)
+        result, ledger = derived(*order)
         assert [(pair.chosen, pair.rejected) for pair in result.preferences] == [("1.", "0.")]
-        assert (account.members, account.compared, sum(map(len, account.left_out.values()))) == (2, 1, 2)
+        assert (ledger.members, ledger.compared, sum(map(len, ledger.left_out.values()))) == (2, 1, 2)
 
 
 def test_members_of_a_group_are_compared_in_any_order() -> None:
@@ -82,16 +82,16 @@ def test_members_of_a_group_are_compared_in_any_order() -> None:
     expected = {("0.", "1."), ("2.", "1.")}
     ids = set()
     for order in permutations(members):
-        result, account = derived(*order)
+        result, ledger = derived(*order)
         assert {(pair.chosen, pair.rejected) for pair in result.preferences} == expected
-        assert (account.members, account.compared) == (3, 3)
+        assert (ledger.members, ledger.compared) == (3, 3)
         ids.add(frozenset(each.id for each, _ in result.votes))
     assert len(ids) == 1
 
 
 def test_a_lonely_member_of_a_group_is_left_out() -> None:
-    _, account = derived(Statement("f", ("t0",), "pref", 1.0, group="g"))
-    assert list(account.left_out.values()) == [["line 1"]]
+    _, ledger = derived(Statement("f", ("t0",), "pref", 1.0, group="g"))
+    assert list(ledger.left_out.values()) == [["line 1"]]
 
 
 def test_ratings_of_zero_and_one_are_labels_by_majority() -> None:
@@ -117,9 +117,9 @@ def test_the_higher_mean_rating_is_chosen() -> None:
 
 def test_categories_are_labels_if_the_good_ones_are_named() -> None:
     words = [rated("t0", "correct"), rated("t1", "wrong")]
-    nothing, account = derived(*words)
+    nothing, ledger = derived(*words)
     assert nothing.ratings == ()
-    assert sum(map(len, account.left_out.values())) == 2
+    assert sum(map(len, ledger.left_out.values())) == 2
     result, _ = derived(*words, reading=Reading(good=("correct",)))
     assert [label.label for label in result.labels] == [True, False]
 
@@ -135,9 +135,9 @@ def test_two_scores_are_never_mixed() -> None:
     both = [rated("t0", 1.0), rated("t1", 1.0, question="toxicity")]
     with pytest.raises(TutelageError, match=r"quality \(1\), toxicity \(1\).*--question"):
         derived(*both)
-    result, account = derived(*both, reading=Reading(("quality",)))
+    result, ledger = derived(*both, reading=Reading(("quality",)))
     assert [each.question for each, _ in result.ratings] == ["quality"]
-    assert list(account.left_out.values()) == [["line 2"]]
+    assert list(ledger.left_out.values()) == [["line 2"]]
     with pytest.raises(TutelageError, match="--question humour"):
         derived(*both, reading=Reading(("humour",)))
 
@@ -149,23 +149,23 @@ def test_models_count_only_on_request() -> None:
 
 
 def test_an_unknown_word_is_named_with_its_flag() -> None:
-    result, account = derived(chosen("links"))
+    result, ledger = derived(chosen("links"))
     assert result.votes == ()
-    assert ["links" in reason and "--choice" in reason for reason in account.left_out] == [True]
+    assert ["links" in reason and "--choice" in reason for reason in ledger.left_out] == [True]
     assert len(derived(chosen("links"), reading=Reading(choices={"links": "a"}))[0].votes) == 1
 
 
 def test_a_statement_about_an_unknown_response_is_left_out() -> None:
-    result, account = derived(rated("t9", 1.0))
+    result, ledger = derived(rated("t9", 1.0))
     assert result.ratings == ()
-    assert list(account.left_out.values()) == [["line 1"]]
+    assert list(ledger.left_out.values()) == [["line 1"]]
 
 
 def test_an_alias_is_weaker_than_an_id() -> None:
     subjects = [Subject("obs", WHY, "Alias.", alias="t"), Subject("t", WHY, "Own.")]
-    (annotation, _), *_ = join(subjects, [(rated("t", 1.0), "line 1")], Account())
+    (annotation, _), *_ = join(subjects, [(rated("t", 1.0), "line 1")], Ledger())
     assert annotation.responses == ("Own.",)
-    assert join(subjects[:1], [(rated("t", 1.0), "line 1")], Account())[0][0].responses == ("Alias.",)
+    assert join(subjects[:1], [(rated("t", 1.0), "line 1")], Ledger())[0][0].responses == ("Alias.",)
 
 
 def test_the_item_is_the_same_in_any_order() -> None:
@@ -186,9 +186,9 @@ def test_a_prompt_with_many_rated_responses_has_a_bounded_number_of_pairs() -> N
     ratings = [rated(text, value) for text, value in (numbers | several).items()]
     chosen = []
     for order in (ratings, ratings[::-1]):
-        account = Account()
-        joined = join(subjects, [(each, "line 1") for each in order], account)
-        result = derive(joined, Reading(threshold=2.0), account)
+        ledger = Ledger()
+        joined = join(subjects, [(each, "line 1") for each in order], ledger)
+        result = derive(joined, Reading(threshold=2.0), ledger)
         chosen.append({(pair.chosen, pair.rejected) for pair in result.preferences})
         assert all(numbers[one] > numbers[other] for one, other in chosen[-1] if one in numbers)
         counts = [sum(one in texts for one, _ in chosen[-1]) for texts in (numbers, several)]

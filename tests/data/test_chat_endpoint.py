@@ -12,7 +12,7 @@ from offenders import for_each
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_endpoint import CHARACTERS, Endpoint, EndpointReply, PaidEndpoint, Prices, Usage
+from tutelage.data.chat_endpoint import CHARACTERS, Endpoint, EndpointReply, EndpointUsage, PaidEndpoint, Prices
 from tutelage.data.records import Message, user
 from tutelage.data.transport import Transport, Unanswered
 
@@ -201,7 +201,7 @@ def test_equal_questions_are_sent_once_and_everything_is_counted() -> None:
     with serving(lambda body, number: said("yes", 100, 10)) as served:
         paid = PaidEndpoint(Endpoint(served.url, "m"), 0.5, Prices(read=2.0, written=30.0))
         assert [paid.ask(text, word, "word") for text in ("a", "b", "a")] == ["yes"] * 3
-        assert paid.usage == Usage(2, 1, 200, 20, pytest.approx(2 * (200 + 300) / 1e6))
+        assert paid.usage == EndpointUsage(2, 1, 200, 20, pytest.approx(2 * (200 + 300) / 1e6))
         warmer = replace(paid, temperature=1.0)
         warmer.ask("a", word, "word")
     assert [asked["temperature"] for asked in served.asked] == [0.5, 0.5, 1.0]
@@ -242,7 +242,7 @@ def test_a_file_of_replies_is_read_by_later_runs(tmp_path: Path) -> None:
             cut.write('{"asked": "12')
         second = replace(first)
         assert [second.ask(text, word, "word") for text in "xyz"] == ["yesa", "yesb", "yesc"]
-        assert second.usage == Usage(1, 2, 1000, 0, pytest.approx(3e-3)), "the cost of all runs"
+        assert second.usage == EndpointUsage(1, 2, 1000, 0, pytest.approx(3e-3)), "the cost of all runs"
     assert len(served.asked) == 3
     assert [json.loads(line)["reply"] for line in file.read_text().splitlines()] == ["yesa", "yesb", "yesc"]
 

@@ -1,4 +1,4 @@
-"""Published data sets of compared answers, in the shape in which they are published."""
+"""Published data sets of compared and of rated answers, in the shape in which they are published."""
 
 import json
 from itertools import combinations
@@ -230,22 +230,11 @@ def test_a_row_that_cannot_be_read_is_skipped_with_its_reason(
         raise AssertionError(skipped.reason)
 
 
-Row_rated_formats = dict[str, Any]
-
-
-def write_rated_formats(folder: Path, rows: list[Row_rated_formats]) -> Path:
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 ASPECTS = ("instruction_following", "honesty", "truthfulness", "helpfulness")
 
 
-def completion(
-    response: str, ratings: list[object], overall: float = 7.0, fine: float | None = None
-) -> Row_rated_formats:
-    found: Row_rated_formats = {
+def completion(response: str, ratings: list[object], overall: float = 7.0, fine: float | None = None) -> Row:
+    found: Row = {
         "annotations": {
             name: {"Rating": rating, "Rationale": "…", "Type": None}
             for name, rating in zip(ASPECTS, ratings, strict=True)
@@ -260,7 +249,7 @@ def completion(
     return found if fine is None else found | {"fine-grained_score": fine}
 
 
-def ultrafeedback(*completions: Row_rated_formats, instruction: str = "Why?") -> Row_rated_formats:
+def ultrafeedback(*completions: Row, instruction: str = "Why?") -> Row:
     return {
         "source": "evol_instruct",
         "instruction": instruction,
@@ -271,7 +260,7 @@ def ultrafeedback(*completions: Row_rated_formats, instruction: str = "Why?") ->
     }
 
 
-def helpsteer(prompt: str, response: str, helpfulness: int) -> Row_rated_formats:
+def helpsteer(prompt: str, response: str, helpfulness: int) -> Row:
     return {
         "prompt": prompt,
         "response": response,
@@ -293,7 +282,7 @@ FOUR = ultrafeedback(
 
 def test_every_two_answers_of_a_row_with_different_ratings_are_a_pair(tmp_path: Path) -> None:
     """`overall_score` is not what decides: its 10 for the bad answer is the mistake that the first edition has."""
-    loaded = load_preferences(write_rated_formats(tmp_path, [FOUR]))
+    loaded = load_preferences(write(tmp_path, [FOUR]))
     order = {"good": 4.75, "fair": 3.0, "also fair": 3.0, "bad": 1.25}
     wanted = {(a, b) for a in order for b in order if order[a] > order[b]}
     assert {(pair.chosen, pair.rejected) for pair in loaded.records} == wanted
@@ -301,7 +290,7 @@ def test_every_two_answers_of_a_row_with_different_ratings_are_a_pair(tmp_path: 
     assert {pair.messages for pair in loaded.records} == {user("Why?")}
     assert loaded.rows == 6
     assert loaded.notes == ("1 pair left out: equal ratings say nothing about which answer is better",)
-    assert [prompt.messages for prompt in load_prompts(write_rated_formats(tmp_path, [FOUR])).records] == [user("Why?")]
+    assert [prompt.messages for prompt in load_prompts(write(tmp_path, [FOUR])).records] == [user("Why?")]
 
 
 def test_ratings_are_averaged_where_no_mean_is_given_and_the_overall_score_is_the_last_resort(tmp_path: Path) -> None:
@@ -311,7 +300,7 @@ def test_ratings_are_averaged_where_no_mean_is_given_and_the_overall_score_is_th
         ultrafeedback(completion("e", ["²", *"444"]), completion("f", [*"5555"])),
         ultrafeedback(completion("g", [10**400] * 4), completion("h", [*"5555"])),
     ]
-    loaded = load_preferences(write_rated_formats(tmp_path, rows))
+    loaded = load_preferences(write(tmp_path, rows))
     assert [(pair.chosen, pair.rejected) for pair in loaded.records] == [("a", "b"), ("d", "c"), ("f", "e")]
 
 
@@ -319,7 +308,7 @@ def test_the_best_answer_of_a_row_is_its_demonstration_if_it_is_good(tmp_path: P
     poor = ultrafeedback(
         completion("worse", ["1"] * 4, fine=1.0), completion("poor", ["3"] * 4, fine=3.0), instruction="How?"
     )
-    loaded = load_demonstrations(write_rated_formats(tmp_path, [FOUR, poor]))
+    loaded = load_demonstrations(write(tmp_path, [FOUR, poor]))
     assert loaded.records == (Demonstration(user("Why?"), "good"),)
     assert loaded.notes == (
         "4 answers left out: another one to the prompt is rated better",
@@ -338,7 +327,7 @@ HELPFUL = [
 
 
 def test_answers_to_one_prompt_in_several_rows_are_paired(tmp_path: Path) -> None:
-    loaded = load_preferences(write_rated_formats(tmp_path, HELPFUL))
+    loaded = load_preferences(write(tmp_path, HELPFUL))
     pairs = [("good", "bad"), ("good", "fair"), ("fair", "bad")]
     assert loaded.records == tuple(Preference(user("Why?"), a, b) for a, b in pairs)
     assert loaded.notes == (
@@ -349,17 +338,17 @@ def test_answers_to_one_prompt_in_several_rows_are_paired(tmp_path: Path) -> Non
 
 
 def test_bad_answers_are_no_demonstrations(tmp_path: Path) -> None:
-    loaded = load_demonstrations(write_rated_formats(tmp_path, HELPFUL))
+    loaded = load_demonstrations(write(tmp_path, HELPFUL))
     assert loaded.records == (Demonstration(user("Why?"), "good"), Demonstration(user("Who?"), "alone"))
     assert sum(int(note.split()[0]) for note in loaded.notes) == 4
     assert any("1 prompt left out: no answer is rated above 2" in note for note in loaded.notes)
     with pytest.raises(TutelageError, match=r"No row of .* \(1 row read as .* no answer is rated above 2"):
-        load_demonstrations(write_rated_formats(tmp_path, [HELPFUL[1]]))
+        load_demonstrations(write(tmp_path, [HELPFUL[1]]))
 
 
 def test_the_turns_of_a_helpsteer_prompt_are_told_apart(tmp_path: Path) -> None:
     marked = "Hi\n<extra_id_1>Assistant\nHello.\n\nYes?\n<extra_id_1>User\nWhy?"
-    path = write_rated_formats(tmp_path, [helpsteer(marked, "good", 4), helpsteer(marked, "bad", 1)])
+    path = write(tmp_path, [helpsteer(marked, "good", 4), helpsteer(marked, "bad", 1)])
     talk = (*user("Hi"), Message("assistant", "Hello.\n\nYes?"), Message("user", "Why?"))
     assert load_preferences(path).records == (Preference(talk, "good", "bad"),)
     assert [prompt.messages for prompt in load_prompts(path).records] == [talk]
@@ -373,7 +362,48 @@ def test_the_turns_of_a_helpsteer_prompt_are_told_apart(tmp_path: Path) -> None:
         (FOUR | {"instruction": None}, "instruction is missing"),
     ],
 )
-def test_rows_without_answers_or_ratings_are_skipped(tmp_path: Path, row: Row_rated_formats, reason: str) -> None:
-    loaded = load_preferences(write_rated_formats(tmp_path, [FOUR, row, FOUR]), tolerate=0.5)
+def test_rows_without_answers_or_ratings_are_skipped(tmp_path: Path, row: Row, reason: str) -> None:
+    loaded = load_preferences(write(tmp_path, [FOUR, row, FOUR]), tolerate=0.5)
     assert [skipped.reason for skipped in loaded.skipped] == [reason]
     assert len(loaded.records) == 10
+
+
+def nectar(*ranks: float, prompt: str = "\n\nHuman: Why is it dark?\n\nAssistant: ") -> dict[str, Any]:
+    return {
+        "prompt": prompt,
+        "answers": [{"answer": f"At rank {rank:g}.", "model": f"model-{rank:g}", "rank": rank} for rank in ranks],
+        "turns": 1,
+        "num_responses": len(ranks),
+        "source": ["lmsys-chat-1m"],
+        "good_natured": True,
+    }
+
+
+def test_ranked_answers_are_all_pairs_with_the_better_rank_chosen(tmp_path: Path) -> None:
+    loaded = load_preferences(write(tmp_path, [nectar(2.0, 1.0, 3.0, 3.0)]))
+    pairs = [("1", "2"), ("2", "3"), ("2", "3"), ("1", "3"), ("1", "3")]
+    assert sorted(loaded.records, key=repr) == sorted(
+        (Preference(ASKED, f"At rank {one}.", f"At rank {other}.") for one, other in pairs), key=repr
+    )
+    assert any("1 pair left out" in note for note in loaded.notes)
+    assert not any("not used" in note for note in loaded.notes)
+
+
+def test_the_best_ranked_answer_is_the_demonstration(tmp_path: Path) -> None:
+    path = write(tmp_path, [nectar(4.0, 2.0, 7.0)])
+    assert load_demonstrations(path).records == (Demonstration(ASKED, "At rank 2."),)
+
+
+def test_the_turns_of_a_ranked_prompt_are_messages(tmp_path: Path) -> None:
+    talk = "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Why is it dark?\n\nAssistant: "
+    asked = (*user("Hi"), Message("assistant", "Hello."), *ASKED)
+    path = write(tmp_path, [nectar(1.0, 2.0, prompt=talk)])
+    assert [record.messages for record in load_preferences(path).records] == [asked]
+    assert [prompt.messages for prompt in load_prompts(path).records] == [asked]
+
+
+def test_an_answer_without_a_rank_is_named_with_its_row(tmp_path: Path) -> None:
+    broken = nectar(1.0, 2.0)
+    broken["answers"][1]["rank"] = None
+    loaded = load_preferences(write(tmp_path, [nectar(1.0, 2.0), broken]))
+    assert [(item.reason, item.examples) for item in loaded.skipped] == [("rank is missing", ("line 2",))]

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from functools import reduce
 
+from tutelage.base.errors import TutelageError
+
 
 class Share(float):
     """A share within a sentence: 0.726 is shown as 73%, formatted for the language with `digits` decimals."""
@@ -59,6 +61,11 @@ def _plain(value: object) -> object:
 def counted(one: str, many: str, /, *, count: int, **values: object) -> Sentence:
     """Return a sentence about `count` things: `one` for a single one, `many` for any other number."""
     return Sentence._of(one, many, {"count": count, **values})
+
+
+def refusal(message: str, /, **values: object) -> TutelageError:
+    """Return the error with a `Sentence`, for readers in any language."""
+    return TutelageError(Sentence(message, **values))
 
 
 def join_sentences(sentences: Iterable[str]) -> str:

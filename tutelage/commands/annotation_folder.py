@@ -24,7 +24,7 @@ from typing import Any
 
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
-from tutelage.data.annotations import Account, Annotation, Derived, Subject
+from tutelage.data.annotations import Annotation, Derived, Ledger, Subject
 from tutelage.data.formats import load_completions, load_prompts
 from tutelage.data.pairing import pair_completions
 from tutelage.data.record_files import from_row, to_row, write_jsonl
@@ -162,7 +162,7 @@ def _redacted(messages: Messages, redact: Callable[[str], str]) -> Messages:
     return tuple(replace(message, content=redact(message.content)) for message in messages)
 
 
-def write_folder(folder: ImportFolder, derived: Derived, account: Account) -> dict[str, int]:
+def write_folder(folder: ImportFolder, derived: Derived, ledger: Ledger) -> dict[str, int]:
     """Write all files; one without rows is removed. Returns the numbers of rows, by file."""
     prompts, completions = _responses(folder.subjects.values())
     files: dict[str, Iterable[Mapping[str, object]]] = {
@@ -179,7 +179,7 @@ def write_folder(folder: ImportFolder, derived: Derived, account: Account) -> di
         "unpaired": map(to_row, derived.labels),
         "demonstrations": map(to_row, derived.demonstrations),
         "left_out": (
-            {"where": place, "reason": reason} for reason, places in account.left_out.items() for place in places
+            {"where": place, "reason": reason} for reason, places in ledger.left_out.items() for place in places
         ),
     }
     counts = {name: _write(folder.path / f"{name}.jsonl", rows) for name, rows in files.items()}

@@ -15,7 +15,7 @@ from tutelage.base.nouns import counted
 if TYPE_CHECKING:
     from tutelage.commands.annotation_folder import ImportFolder
     from tutelage.data.annotation_files import Export
-    from tutelage.data.annotations import Account, Annotation
+    from tutelage.data.annotations import Annotation, Ledger
 
 SHOWN = 5
 """Maximum number of places in a line."""
@@ -92,31 +92,31 @@ def main(settings: ImportSettings) -> int:
     export = read_annotations(settings.files, parts, tuple(folder.subjects.values()))
     for file in export.files:
         print(file.describe())
-    account, merged = export.account, dict.fromkeys(("new", "changed", "known", "older"), 0)
+    ledger, merged = export.ledger, dict.fromkeys(("new", "changed", "known", "older"), 0)
     placed: dict[str, tuple[Annotation, str]] = {}
     earlier = set(folder.annotations)
     for annotation, place in _private(export, folder, settings):
         fate = folder.merge(annotation)
         merged[fate] += 1
         if fate == "older":
-            account.left_out["the folder has a later edit of it"].append(place)
+            ledger.left_out["the folder has a later edit of it"].append(place)
         else:
             earlier.discard(annotation.id)
             if annotation.id in placed:
-                account.left_out["given again in a later line"].append(placed[annotation.id][1])
+                ledger.left_out["given again in a later line"].append(placed[annotation.id][1])
             placed[annotation.id] = folder.annotations[annotation.id], place
     folder.set_work(export.work)
     own = (settings.question, settings.meanings, settings.good, settings.threshold, settings.models)
     reading = Reading(*own, folder.rejected)
     before = [(each, "") for key, each in folder.annotations.items() if key in earlier]
-    derived = derive([*before, *placed.values()], reading, account)
-    for fates in (account.became, account.left_out):
+    derived = derive([*before, *placed.values()], reading, ledger)
+    for fates in (ledger.became, ledger.left_out):
         for name in [name for name, places in fates.items() if not all(places)]:
             fates[name] = [place for place in fates[name] if place]
     if not folder.annotations and not folder.subjects:
-        raise TutelageError(f"Nothing in {' '.join(settings.files)} can be used: {'; '.join(_told(export, account))}.")
-    counts = write_folder(folder, derived, account)
-    for line in (*_told(export, account), *derived.remarks):
+        raise TutelageError(f"Nothing in {' '.join(settings.files)} can be used: {'; '.join(_told(export, ledger))}.")
+    counts = write_folder(folder, derived, ledger)
+    for line in (*_told(export, ledger), *derived.remarks):
         print(f"  {line}")
     print(
         f"{settings.out}: {merged['new']:,} new, {merged['changed']:,} changed, {merged['known']:,} known already; "
@@ -141,16 +141,16 @@ def _private(export: "Export", folder: "ImportFolder", settings: ImportSettings)
         yield (annotation if settings.names else folder.private(annotation)), place
 
 
-def _told(export: "Export", account: "Account") -> Iterator[str]:
+def _told(export: "Export", ledger: "Ledger") -> Iterator[str]:
     """Lines about what became of every statement, and about rows without a prompt or a response."""
-    became = [f"{counted(len(places), name)}" for name, places in account.became.items() if places]
-    left_out = {reason: places for reason, places in account.left_out.items() if places}
+    became = [f"{counted(len(places), name)}" for name, places in ledger.became.items() if places]
+    left_out = {reason: places for reason, places in ledger.left_out.items() if places}
     count = sum(map(len, left_out.values()))
     if count:
         became.append(f"{count:,} left out")
-    yield f"{counted(account.read, 'annotation')} read: {', '.join(became) or 'nothing'}"
-    if account.members:
-        yield f"{counted(account.members, 'score')} of compared responses: {counted(account.compared, 'choice')}"
+    yield f"{counted(ledger.read, 'annotation')} read: {', '.join(became) or 'nothing'}"
+    if ledger.members:
+        yield f"{counted(ledger.members, 'score')} of compared responses: {counted(ledger.compared, 'choice')}"
     reasons = sorted(left_out.items(), key=lambda each: -len(each[1]))
     for reason, places in reasons[:REASONS]:
         excerpt = reason if len(reason) <= LONGEST else f"{reason[:LONGEST]}…"

@@ -263,27 +263,27 @@ def known_questions(settings: Init, source: str, pool: "Pool") -> Questions:
 
 
 def _known_steps(settings: Init, source: str, pool: "Pool") -> Questions:
-    from tutelage.data.formats import traces_of
+    from tutelage.data.formats import load_traces
     from tutelage.data.tables import read_table
     from tutelage.people.vote_import import steps_to_judge
 
     table = read_table(source)
     explained = {str(row.where): str(row.values.get("explanation") or "") for row in table.rows}
-    loaded = traces_of(table.without("explanation"))
+    loaded = load_traces(table.without("explanation"))
     explanations = [explained.get(str(place), "") for place in loaded.places]
     judged = steps_to_judge(loaded.records, pool=pool, explanations=explanations)
     return Questions(judged.prompts, judged.completions, judged.items, (f"{loaded.describe()} ({pool})",))
 
 
 def _known_pairs(settings: Init, source: str, pool: "Pool") -> Questions:
-    from tutelage.data.formats import preferences_of
+    from tutelage.data.formats import load_preferences
     from tutelage.data.tables import read_table
     from tutelage.people.store.item_catalogue import turn_of
     from tutelage.people.table_items import prompt_of
     from tutelage.people.vote_import import pairs_to_judge
 
     table = read_table(source)
-    loaded, gallery = preferences_of(table.without("explanation"), images=True), _gallery(settings, source)
+    loaded, gallery = load_preferences(table.without("explanation"), images=True), _gallery(settings, source)
     preferences = tuple(gallery.records(loaded))
     explanations = {row.where: str(row.values.get("explanation") or "") for row in table.rows}
     explained: dict[tuple[str, AssistantTurn], str] = {}

@@ -112,7 +112,7 @@ Fates: TypeAlias = dict[str, list[Place]]
 
 
 @dataclass
-class Account:
+class Ledger:
     """What became of every statement: `became` what was made of them, `left_out` the reasons, each with places.
     `members` statements of groups were joined to `compared` choices."""
 
@@ -130,9 +130,9 @@ class Account:
 Placed: TypeAlias = tuple[Statement, Place]
 
 
-def join(subjects: Iterable[Subject], statements: Iterable[Placed], account: Account) -> list[tuple[Annotation, Place]]:
+def join(subjects: Iterable[Subject], statements: Iterable[Placed], ledger: Ledger) -> list[tuple[Annotation, Place]]:
     """The annotations in statements about subjects, with their places. Statements about other subjects are counted in
-    `account`."""
+    `ledger`."""
     listed = list(subjects)
     by_id = {subject.id: subject for subject in listed}
     for subject in listed:
@@ -143,39 +143,39 @@ def join(subjects: Iterable[Subject], statements: Iterable[Placed], account: Acc
     for statement, place in statements:
         missing = [key for key in statement.subjects if key not in by_id]
         if missing:
-            account.left_out["about a response that is in none of the files, or without a text"].append(place)
+            ledger.left_out["about a response that is in none of the files, or without a text"].append(place)
         elif statement.group:
             groups[statement.group, statement.question].append((statement, place))
         else:
             alone.append((statement, place))
     for members in groups.values():
-        alone += _compared(members, by_id, account)
+        alone += _compared(members, by_id, ledger)
     joined = []
     for statement, place in alone:
         about = [by_id[key] for key in statement.subjects]
         if any(subject.messages != about[0].messages for subject in about):
-            account.left_out["the two responses are to different prompts"].append(place)
+            ledger.left_out["the two responses are to different prompts"].append(place)
         else:
             joined.append((_annotation(statement, about), place))
     return joined
 
 
-def _compared(members: Sequence[Placed], by_id: Mapping[str, Subject], account: Account) -> Iterator[Placed]:
+def _compared(members: Sequence[Placed], by_id: Mapping[str, Subject], ledger: Ledger) -> Iterator[Placed]:
     """Every two statements of a group, as last edited, as a choice: the higher number is better, equal ones a tie."""
     latest: dict[str, Placed] = {}
     for each in sorted(members, key=lambda each: each[0].time):
         if each[0].id in latest:
-            account.left_out["the files have a later edit of it"].append(latest[each[0].id][1])
+            ledger.left_out["the files have a later edit of it"].append(latest[each[0].id][1])
         latest[each[0].id] = each
     members = list(latest.values())
     usable = sorted((each for each in members if isinstance(each[0].value, float)), key=lambda each: each[0].subjects)
     for _, place in (each for each in members if each not in usable):
-        account.left_out["a member of a compared group without a score"].append(place)
+        ledger.left_out["a member of a compared group without a score"].append(place)
     if len(usable) == 1:
-        account.left_out["the only member of a compared group in the files"].append(usable[0][1])
+        ledger.left_out["the only member of a compared group in the files"].append(usable[0][1])
         return
-    account.members += len(usable)
-    account.compared += len(usable) * (len(usable) - 1) // 2
+    ledger.members += len(usable)
+    ledger.compared += len(usable) * (len(usable) - 1) // 2
     for (one, place), (other, place_of_other) in combinations(usable, 2):
         assert isinstance(one.value, float)
         assert isinstance(other.value, float)
@@ -228,8 +228,8 @@ class Derived:
     remarks: tuple[str, ...]
 
 
-def derive(annotations: Sequence[tuple[Annotation, Place]], reading: Reading, account: Account) -> Derived:
-    """The votes, ratings and training data in annotations. What became of each of them is counted in `account`.
+def derive(annotations: Sequence[tuple[Annotation, Place]], reading: Reading, ledger: Ledger) -> Derived:
+    """The votes, ratings and training data in annotations. What became of each of them is counted in `ledger`.
 
     Preferences are the pairs with more votes for one side than for the other, where `p_chosen` is the share of its
     votes; every two responses to a prompt of different mean ratings; and every correction over what it corrects. Labels
@@ -238,7 +238,7 @@ def derive(annotations: Sequence[tuple[Annotation, Place]], reading: Reading, ac
     Raises:
         TutelageError: there are several questions of one role, of which none is selected; an unknown one is selected.
     """
-    used = _selected(annotations, reading, account)
+    used = _selected(annotations, reading, ledger)
     votes: list[tuple[Annotation, str]] = []
     ratings: list[tuple[Annotation, float]] = []
     demonstrations: list[Demonstration] = []
@@ -247,25 +247,25 @@ def derive(annotations: Sequence[tuple[Annotation, Place]], reading: Reading, ac
         if each.role == "choice":
             word = reading.choices.get(str(each.value)) or fold_choice(str(each.value))
             if word not in CHOICES:
-                account.left_out[f"the choice '{each.value}' is not known (--choice '{each.value}=a')"].append(place)
+                ledger.left_out[f"the choice '{each.value}' is not known (--choice '{each.value}=a')"].append(place)
             elif each.responses[0] == each.responses[1]:
-                account.left_out["both responses are the same text"].append(place)
+                ledger.left_out["both responses are the same text"].append(place)
             else:
                 votes.append((each, word))
-                account.became["vote"].append(place)
+                ledger.became["vote"].append(place)
         elif each.role == "correction":
             better = str(each.value)
             demonstrations.append(Demonstration(each.messages, better))
             if better.strip() != each.responses[0].strip():
                 preferences.append(Preference(each.messages, better, each.responses[0]))
-            account.became["correction"].append(place)
+            ledger.became["correction"].append(place)
         else:
             rating = _rating(each, reading)
             if rating is None:
-                account.left_out[f"the category '{each.value}' is not known: name good ones (--good)"].append(place)
+                ledger.left_out[f"the category '{each.value}' is not known: name good ones (--good)"].append(place)
             else:
                 ratings.append((each, rating))
-                account.became["rating"].append(place)
+                ledger.became["rating"].append(place)
     means = _means(ratings)
     remarks: list[str] = []
     labels = _labels(means, ratings, reading, remarks)
@@ -276,18 +276,18 @@ def derive(annotations: Sequence[tuple[Annotation, Place]], reading: Reading, ac
 
 
 def _selected(
-    annotations: Sequence[tuple[Annotation, Place]], reading: Reading, account: Account
+    annotations: Sequence[tuple[Annotation, Place]], reading: Reading, ledger: Ledger
 ) -> list[tuple[Annotation, Place]]:
     """The annotations of the selected questions by raters who count."""
     names: dict[Role, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     kept: list[tuple[Annotation, Place]] = []
     for each, place in annotations:
         if each.rater in reading.rejected:
-            account.left_out[f"by a rater whose work was {reading.rejected[each.rater]}"].append(place)
+            ledger.left_out[f"by a rater whose work was {reading.rejected[each.rater]}"].append(place)
             continue
         if each.kind != "human" and not reading.models:
             who = "a model" if each.kind == "model" else "a person or a model, which the export does not say"
-            account.left_out[f"by {who}; --models counts models"].append(place)
+            ledger.left_out[f"by {who}; --models counts models"].append(place)
             continue
         if each.role != "correction":
             names[each.role][each.question] += 1
@@ -314,7 +314,7 @@ def _selected(
         if each.role == "correction" or each.question in names[each.role]:
             selected.append((each, place))
         else:
-            account.left_out["of a question that --question does not name"].append(place)
+            ledger.left_out["of a question that --question does not name"].append(place)
     return selected
 
 

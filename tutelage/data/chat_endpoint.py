@@ -166,7 +166,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Usage:
+class EndpointUsage:
     """Usage of an endpoint: requests sent, requests answered from the cache, input and output tokens, the cost of all
     replies, including earlier runs if cached in a file, and questions to which no reply had a value."""
 
@@ -192,7 +192,7 @@ class PaidEndpoint:
     file: Path | None = None
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> EndpointUsage:
         """Requests, tokens and costs so far."""
         return self._ledger.usage
 
@@ -263,7 +263,7 @@ class _Ledger:
     def __init__(self, path: Path | None) -> None:
         self._path, self._lock = path, threading.Lock()
         self._replies: dict[str, str] = {}
-        self.usage = Usage()
+        self.usage = EndpointUsage()
         for line in [] if path is None else _lines(path):
             self._replies[line["asked"]] = line["reply"]
             self.usage = replace(self.usage, cost=self.usage.cost + line["cost"])

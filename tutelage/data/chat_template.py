@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 
 
 def has_template(tokenizer: Tokenizer) -> bool:
-    """Whether the tokenizer has a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 

@@ -10,7 +10,7 @@ messages or of a reply, as tables have it.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tutelage.data.annotations import Exported, Parts
 from tutelage.data.json_values import unfold_json
@@ -23,7 +23,17 @@ from tutelage.data.vote_rows import cell_text, cell_time
 _LANGCHAIN = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "system": "system", "tool": "tool"}
 
 
-def exported(read: Callable[[Values, Parts], Exported], values: Values, parts: Parts) -> Exported:
+ExportReader: TypeAlias = Callable[[Values, Parts], Exported]
+ExportFormat: TypeAlias = tuple[str, Callable[[Values], bool], ExportReader]
+"""Name, whether a row has the columns, and the reader of a row."""
+
+
+def has(*columns: str, one_of: tuple[str, ...] = ()) -> Callable[[Values], bool]:
+    """Whether a row has these columns, and one of `one_of` if there are any."""
+    return lambda values: set(columns) <= values.keys() and not (one_of and set(one_of).isdisjoint(values))
+
+
+def exported(read: ExportReader, values: Values, parts: Parts) -> Exported:
     """What a reader makes of a row; a row that it refuses is a statement left out."""
     try:
         return read(values, parts)

@@ -9,7 +9,7 @@ provide demonstrations (the chosen side), and all files provide prompts.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
@@ -17,9 +17,11 @@ from typing import Generic, Literal, TypeVar
 from tutelage.base.errors import TutelageError
 from tutelage.base.garbage import without_collection
 from tutelage.base.nouns import counted
-from tutelage.data.annotation_formats import annotation_formats
-from tutelage.data.annotations import Parts
+from tutelage.data.annotations import Exported, Parts
+from tutelage.data.export_values import ExportReader, exported
 from tutelage.data.images import COLUMNS, column_images, has_images, place_images
+from tutelage.data.labelling_exports import LABELLING
+from tutelage.data.readers import Values
 from tutelage.data.record_files import parser
 from tutelage.data.record_formats import DEMONSTRATIONS, PREFERENCES, PROMPTS, TEXTS, UNPAIRED, remarks
 from tutelage.data.records import (
@@ -38,6 +40,7 @@ from tutelage.data.step_formats import STEPS
 from tutelage.data.table_format import RowFormat, recognise, unchanged
 from tutelage.data.tables import Table, read_table
 from tutelage.data.traces import TRACE_PAIRS, TRACES, TracePair, has_trace
+from tutelage.data.tracker_exports import TRACKERS
 
 T = TypeVar("T")
 Own = TypeVar("Own", CompletionRecord, Comparison)
@@ -46,6 +49,17 @@ T_co = TypeVar("T_co", covariant=True)
 TOLERATED = 0.1  # fraction of rows that may be unusable
 ALWAYS_TOLERATED = 5  # rows, regardless of the total
 EXAMPLES = 3
+
+
+def annotation_formats(parts: Parts) -> tuple[RowFormat[Exported], ...]:
+    """The formats of exports whose prompts and responses are in these parts. Every column counts as read: a tracker's
+    rows have dozens of measurements."""
+
+    def parser_of(read: ExportReader) -> Callable[[Values], Exported]:
+        return lambda values: exported(read, dict(values), parts)
+
+    return tuple(RowFormat(name, (), parser_of(read), fits=fits) for name, fits, read in (*TRACKERS, *LABELLING))
+
 
 KINDS: Mapping[str, Sequence[RowFormat[object]]] = {
     "an export for `tutelage import`": annotation_formats(Parts()),
@@ -84,10 +98,21 @@ class LoadedRecords(Generic[T_co]):
     notes: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
 
+    @property
+    def placed(self) -> Iterator[tuple[T_co, str]]:
+        """The records, each with its place."""
+        return zip(self.records, self.places, strict=True)
+
+    def of(self, placed: Iterable[tuple[T, str]], *notes: str) -> "LoadedRecords[T]":
+        """Records made of these, with their places, and further notes."""
+        pairs = list(placed)
+        records, places = tuple(one for one, _ in pairs), tuple(place for _, place in pairs)
+        every = (*self.notes, *notes)
+        return LoadedRecords(self.source, self.format, self.columns, self.rows, records, self.skipped, every, places)
+
     def only(self, condition: Callable[[T_co], bool]) -> "LoadedRecords[T_co]":
         """The records that meet the condition, with their places."""
-        pairs = [(one, place) for one, place in zip(self.records, self.places, strict=True) if condition(one)]
-        return replace(self, records=tuple(one for one, _ in pairs), places=tuple(place for _, place in pairs))
+        return self.of((one, place) for one, place in self.placed if condition(one))
 
     def describe(self) -> str:
         """Summarise loaded and skipped rows, a line each."""
@@ -110,48 +135,34 @@ def load_demonstrations(
     more than five) cannot be used. So do all loaders.
     """
     loaded = load(source, "demonstrations", DEMONSTRATIONS, tolerate=tolerate)
-    made = [
-        (one, place)
-        for record, place in zip(loaded.records, loaded.places, strict=True)
-        for one in (_every_answer(record) if answers == "every" else (record,))
-    ]
+    conversations = [record for record in loaded.records if any(turn.role == "assistant" for turn in record.messages)]
+    every = answers == "every"
+    made = [(one, place) for record, place in loaded.placed for one in (*(_earlier(record) if every else ()), record)]
     learnt = [(one, place) for one, place in made if one.weight]
-    notes = [*loaded.notes, *_about_answers(loaded.records, answers, len(made))]
+    notes = []
+    if conversations:
+        use = f"each of which is a record: {len(made):,} in all" if every else "of which only the last is the response"
+        notes.append(f"{counted(len(conversations), 'conversation', 'has')} several answers, {use}")
     if len(learnt) < len(made):
         notes.append(f"{counted(len(made) - len(learnt), 'answer')} left out: of weight 0")
     if not learnt:
         raise TutelageError(f"No answer of {source} can be learnt: each has the weight 0.")
-    records, places = zip(*learnt, strict=True)
-    return replace(loaded, records=records, places=places, notes=tuple(notes))
+    return loaded.of(learnt, *notes)
 
 
-def _every_answer(record: Demonstration) -> Iterator[Demonstration]:
+def _earlier(record: Demonstration) -> Iterator[Demonstration]:
+    """The assistant's turns before the completion, each after the turns before it."""
     for index, turn in enumerate(record.messages):
         if turn.role == "assistant":
             yield Demonstration(record.messages[:index], spoken(turn), turn.weight)
-    yield record
-
-
-def _about_answers(records: Sequence[Demonstration], answers: str, total: int) -> Iterator[str]:
-    several = sum(any(turn.role == "assistant" for turn in record.messages) for record in records)
-    if several and answers == "every":
-        yield f"{counted(several, 'conversation', 'has')} several answers, each of which is a record: {total:,} in all"
-    elif several:
-        yield f"{counted(several, 'conversation', 'has')} several answers, of which only the last is the response"
 
 
 def load_preferences(
-    source: str | Path, *, tolerate: float = TOLERATED, images: bool = False
+    source: str | Path | Table, *, tolerate: float = TOLERATED, images: bool = False
 ) -> LoadedRecords[Preference]:
     """Load preference pairs; pairs of equal texts are skipped. With `images`, messages may have images; without, a row
     with one is refused, as by all loaders."""
-    return preferences_of(read_table(source), tolerate=tolerate, images=images)
-
-
-def preferences_of(table: Table, *, tolerate: float = TOLERATED, images: bool = False) -> LoadedRecords[Preference]:
-    """`load_preferences` for a table in memory."""
-    form = recognise(table, "preferences", PREFERENCES, KINDS)
-    return _records(table, form, tolerate, _refuse_equal_sides, images=images)
+    return load(source, "preferences", PREFERENCES, tolerate=tolerate, accept=_refuse_equal_sides, images=images)
 
 
 def load_prompts(source: str | Path, *, tolerate: float = TOLERATED, images: bool = False) -> LoadedRecords[Prompt]:
@@ -166,98 +177,84 @@ def load_prompts(source: str | Path, *, tolerate: float = TOLERATED, images: boo
     return loaded
 
 
-def load_texts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[str]:
+def load_texts(source: str | Path) -> LoadedRecords[str]:
     """Load documents for pretraining: the column `text`, or a .txt file."""
-    return load(source, "texts", TEXTS, tolerate=tolerate)
+    return load(source, "texts", TEXTS)
 
 
-def load_unpaired(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[UnpairedAnswer]:
+def load_unpaired(source: str | Path) -> LoadedRecords[UnpairedAnswer]:
     """Load single completions labelled good or bad: prompt, completion, label."""
-    return load(source, "single answers labelled good or bad", UNPAIRED, tolerate=tolerate)
+    return load(source, "single answers labelled good or bad", UNPAIRED)
 
 
-def load_steps(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[RatedSteps]:
+def load_steps(source: str | Path) -> LoadedRecords[RatedSteps]:
     """Load completions in rated steps. A row may give several; those without a rated step are left out."""
-    loaded = load(source, "rated steps", STEPS, tolerate=tolerate)
-    made = [(one, place) for several, place in zip(loaded.records, loaded.places, strict=True) for one in several]
+    loaded = load(source, "rated steps", STEPS)
+    made = [(one, place) for several, place in loaded.placed for one in several]
     rated = [(one, place) for one, place in made if any(label is not None for label in one.labels)]
     if not rated:
         raise TutelageError(f"No step of {source} is rated: each label is null.")
-    notes = list(loaded.notes)
+    notes = []
     if len(made) > len(loaded.records):
         notes.append(
             f"{counted(len(made), 'completion')}: of each row the chosen steps, and each other candidate for a step"
         )
     if len(rated) < len(made):
         notes.append(f"{counted(len(made) - len(rated), 'completion')} left out: none of its steps is rated")
-    records, places = zip(*rated, strict=True)
-    return LoadedRecords(
-        loaded.source, loaded.format, loaded.columns, loaded.rows, records, loaded.skipped, tuple(notes), places
-    )
+    return loaded.of(rated, *notes)
 
 
-def load_traces(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[RatedSteps]:
+def load_traces(source: str | Path | Table) -> LoadedRecords[RatedSteps]:
     """Load completions in steps, rated or not: the first of each row, which has the chosen steps."""
-    return traces_of(read_table(source), tolerate=tolerate)
+    loaded = load(source, "traces", TRACES)
+    return loaded.of((several[0], place) for several, place in loaded.placed)
 
 
-def traces_of(table: Table, *, tolerate: float = TOLERATED) -> LoadedRecords[RatedSteps]:
-    """`load_traces` of a table."""
-    loaded = load_table(table, "traces", TRACES, tolerate=tolerate)
-    first = tuple(several[0] for several in loaded.records)
-    return LoadedRecords(
-        loaded.source, loaded.format, loaded.columns, loaded.rows, first, loaded.skipped, loaded.notes, loaded.places
-    )
-
-
-def load_trace_pairs(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[TracePair] | None:
+def load_trace_pairs(source: str | Path) -> LoadedRecords[TracePair] | None:
     """Load pairs of traces; None if no side of a row has several messages."""
     table = read_table(source)
     forms = (form for form in TRACE_PAIRS if any(has_trace(form, row.values) for row in form.spelt(table).rows))
     form = next(forms, None)
-    return None if form is None else _records(table, form, tolerate, lambda pair: None)
+    return None if form is None else _records(table, form, TOLERATED, lambda pair: None)
 
 
-def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[CompletionRecord]:
+def load_completions(source: str | Path) -> LoadedRecords[CompletionRecord]:
     """Load sampled completions in Tutelage's format."""
-    return _load_own(source, "completions", CompletionRecord, tolerate)
+    return _load_own(source, "completions", CompletionRecord)
 
 
-def load_comparisons(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Comparison]:
+def load_comparisons(source: str | Path) -> LoadedRecords[Comparison]:
     """Load comparisons in Tutelage's format."""
-    return _load_own(source, "comparisons", Comparison, tolerate)
+    return _load_own(source, "comparisons", Comparison)
 
 
-def _load_own(source: str | Path, what: str, kind: type[Own], tolerate: float) -> LoadedRecords[Own]:
+def _load_own(source: str | Path, what: str, kind: type[Own]) -> LoadedRecords[Own]:
     columns = tuple(field.name for field in fields(kind))
     needs = tuple(field.name for field in fields(kind) if field.default is MISSING)
     own: RowFormat[Own] = RowFormat(", ".join(columns), needs, parser(kind), columns)
-    return load(source, what, (own,), tolerate=tolerate, accept=_distinct_ids())
+    seen: set[str] = set()
+
+    def accept(record: Own) -> None:
+        if record.id in seen:
+            raise Unusable("the id of an earlier row")
+        seen.add(record.id)
+
+    return load(source, what, (own,), accept=accept)
 
 
 def load(
-    source: str | Path,
+    source: str | Path | Table,
     what: str,
     formats: Sequence[RowFormat[T]],
     *,
     tolerate: float = TOLERATED,
     accept: Callable[[T], None] = lambda record: None,
+    images: bool = False,
 ) -> LoadedRecords[T]:
-    """Load the records of a source in one of `formats`; see `load_table`."""
-    return load_table(read_table(source), what, formats, tolerate=tolerate, accept=accept)
-
-
-def load_table(
-    table: Table,
-    what: str,
-    formats: Sequence[RowFormat[T]],
-    *,
-    tolerate: float = TOLERATED,
-    accept: Callable[[T], None] = lambda record: None,
-) -> LoadedRecords[T]:
-    """Records of a table in one of `formats`. `accept` inspects each record (and may remember earlier ones) and
-    raises `Unusable` or `LeftOut` to reject it."""
-    return _records(table, recognise(table, what, formats, KINDS), tolerate, accept)
+    """Load the records of a source in one of `formats`. `accept` inspects each record (and may remember earlier ones)
+    and raises `Unusable` or `LeftOut` to reject it."""
+    table = source if isinstance(source, Table) else read_table(source)
+    return _records(table, recognise(table, what, formats, KINDS), tolerate, accept, images=images)
 
 
 @without_collection()
@@ -376,16 +373,5 @@ def _once_each() -> Callable[[Prompt], None]:
             raise Unusable("the id of an earlier, different prompt")
         seen[prompt.messages] = prompt
         ids.add(prompt.id)
-
-    return accept
-
-
-def _distinct_ids() -> Callable[[Own], None]:
-    seen: set[str] = set()
-
-    def accept(record: Own) -> None:
-        if record.id in seen:
-            raise Unusable("the id of an earlier row")
-        seen.add(record.id)
 
     return accept

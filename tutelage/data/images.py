@@ -126,7 +126,6 @@ def place_images(messages: Messages, addresses: tuple[str, ...]) -> Messages:
 
 
 def has_images(record: object) -> bool:
-    """Whether a message of the record has an image."""
     turns = [*getattr(record, "messages", ()), *(getattr(record, name, None) for name in _TURNS)]
     return any(isinstance(turn, Message) and turn.images for turn in turns)
 

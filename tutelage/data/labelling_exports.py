@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tutelage.data.annotations import Exported, Parts, Statement, Subject
-from tutelage.data.export_values import as_number, asked, key_of, moment, said, words
+from tutelage.data.export_values import ExportFormat, as_number, asked, has, key_of, moment, said, words
 from tutelage.data.json_values import unfold_json
 from tutelage.data.readers import Values, a_type
 from tutelage.data.records import Messages
@@ -177,7 +177,7 @@ def _reason_of(value: object) -> str:
     return "\n".join(str(text).strip() for text in (texts if isinstance(texts, list) else [texts]) if text is not None)
 
 
-def argilla_record(values: Values, parts: Parts) -> Exported:
+def _argilla_record(values: Values, parts: Parts) -> Exported:
     """A record of `Dataset.records.to_json` (responses by question) or of the server's interface (by rater)."""
     key = f"argilla:{key_of(values, '_server_id', 'id')}"
     fields, responses = values.get("fields"), values.get("responses")
@@ -222,12 +222,7 @@ def _status(response: Mapping[str, object]) -> str:
     return f"a response that is {status}" if status in ("draft", "discarded") else ""
 
 
-def is_argilla_flat(values: Values) -> bool:
-    """Whether a row has columns of responses."""
-    return any(map(_ANSWERS.fullmatch, values))
-
-
-def argilla_flat(values: Values, parts: Parts) -> Exported:
+def _argilla_flat(values: Values, parts: Parts) -> Exported:
     key = f"argilla:{key_of(values, '_server_id', 'id')}"
     questions = [match[1] for column in values if (match := _ANSWERS.fullmatch(column))]
     answers = []
@@ -245,7 +240,7 @@ def argilla_flat(values: Values, parts: Parts) -> Exported:
     return _record(key, fields, parts, answers)
 
 
-def label_studio_task(values: Values, parts: Parts) -> Exported:
+def _label_studio_task(values: Values, parts: Parts) -> Exported:
     key, data = f"label-studio:{key_of(values, 'id')}", values.get("data")
     return _record(key, as_object(data, "data"), parts, _label_studio_answers(key, values.get("annotations")))
 
@@ -277,7 +272,7 @@ def _result_value(result: Mapping[str, Any]) -> object:
 _LABEL_STUDIO = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement")
 
 
-def label_studio_row(values: Values, parts: Parts) -> Exported:
+def _label_studio_row(values: Values, parts: Parts) -> Exported:
     """A row of JSON_MIN or CSV: data and answers side by side."""
     key, annotation = f"label-studio:{key_of(values, 'id')}", key_of(values, "annotation_id")
     fields = {name: values[name] for name in values if name not in _LABEL_STUDIO and values[name] is not None}
@@ -292,7 +287,7 @@ def label_studio_row(values: Values, parts: Parts) -> Exported:
     return _record(key, fields, parts, answers)
 
 
-def mechanical_turk_row(values: Values, parts: Parts) -> Exported:
+def _mechanical_turk_row(values: Values, parts: Parts) -> Exported:
     """An assignment of the results file that a requester downloads."""
     rater, assignment = words(values, "WorkerId"), key_of(values, "AssignmentId")
     key, time = f"mturk:{key_of(values, 'HITId')}", 0
@@ -307,7 +302,17 @@ def mechanical_turk_row(values: Values, parts: Parts) -> Exported:
     return _record(key, fields, parts, answers)
 
 
-def prolific_submission(values: Values, parts: Parts) -> Exported:
+def _prolific_submission(values: Values, parts: Parts) -> Exported:
     """A line of the submissions of a study: the participant, and what became of the work; empty if it counts."""
     status, counts = work_status(values, "Status")
     return Exported(work=(key_of(values, "Participant id"), "" if counts else status))
+
+
+LABELLING: tuple[ExportFormat, ...] = (
+    ("Argilla records", has("id", "fields", "responses"), _argilla_record),
+    ("Argilla records, flattened", lambda values: any(map(_ANSWERS.fullmatch, values)), _argilla_flat),
+    ("Label Studio tasks", has("id", "data", "annotations"), _label_studio_task),
+    ("Label Studio annotations", has("annotation_id", "annotator", "lead_time"), _label_studio_row),
+    ("Mechanical Turk results", has("HITId", "AssignmentId", "WorkerId"), _mechanical_turk_row),
+    ("Prolific submissions", has("Submission id", "Participant id", "Status"), _prolific_submission),
+)

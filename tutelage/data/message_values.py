@@ -27,7 +27,7 @@ from tutelage.data.row_values import (
     text,
     truth,
 )
-from tutelage.data.tool_values import (
+from tutelage.data.tool_calls import (
     are_schemas,
     read_call,
     read_calls,
@@ -90,7 +90,6 @@ def turns(values: Values, column: str, *, weights: bool = False) -> Messages:
 
 
 def _from_text(value: str, cells: Cells, column: str) -> object:
-    """A list of messages from its text."""
     if not holds_messages(value):
         raise Unusable(f"{column} is text, not a list of messages")
     try:
@@ -163,7 +162,7 @@ def _turn(item: object, cells: Cells, column: str, weights: bool) -> Message:
 
 def _assistant(turn: Cells, message: Message, cells: Cells, column: str, weights: bool) -> Message:
     """The message with its thinking, its calls and its weight."""
-    thoughts = (encodable(cell_if(turn, key, _is_text) or "", column) for key in THOUGHTS)
+    thoughts = (encodable(cell_if(turn, key, lambda value: isinstance(value, str)) or "", column) for key in THOUGHTS)
     thinking = next(filter(None, thoughts), message.thinking)
     given, single = (_bare(turn.get(key), cells, f"{column}: calls") for key in ("tool_calls", "function_call"))
     calls = read_calls(given, column) if given else message.calls
@@ -178,10 +177,6 @@ def _bare(value: object, values: Values, what: str) -> object:
     if bare != value and isinstance(values, Cells):
         values.remark(f"{what} of tools without their keys that are null, as a table fills them in")
     return bare
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _weight(turn: Cells, weights: bool) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, cast, overload
 
 from tutelage.base.errors import TutelageError
-from tutelage.base.sentences import Sentence, counted
+from tutelage.base.sentences import Sentence, counted, refusal
 from tutelage.data.json_values import DeepJson, parse_json, repeated_key
 
 Values: TypeAlias = Mapping[str, object]
@@ -83,35 +83,34 @@ def _decode(name: str, content: bytes) -> str:
 
 
 def _not_utf8(name: str, line: int, byte: int) -> TutelageError:
-    return TutelageError(
-        Sentence(
-            "%(name)s is not UTF-8 (line %(line)s, byte %(byte)s); save it as UTF-8.",
-            name=name,
-            line=str(line),
-            byte=str(byte),
-        )
+    return refusal(
+        "%(name)s is not UTF-8 (line %(line)s, byte %(byte)s); save it as UTF-8.",
+        name=name,
+        line=str(line),
+        byte=str(byte),
     )
 
 
 def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
     """Parse an array of objects, an object with one list of objects, or, regardless of the name, one object per
     line."""
+    lines = (row for _, _, row in _json_lines(name, content))
     if has_lines_of_json(name, content):
-        return _json_lines(name, content)
+        return lines
     text = _decode(name, content)
     try:
         whole = parse_json(text)
     except DeepJson as error:
-        raise TutelageError(Sentence("%(name)s is nested too deeply to be a table.", name=name)) from error
+        raise refusal("%(name)s is nested too deeply to be a table.", name=name) from error
     except ValueError as error:  # includes JSONDecodeError, and numbers of more than 4,300 digits
         by_lines = text.lstrip().startswith("{") and "Extra data" in str(error)
         if by_lines or kind_of(name) != ".json":
-            return _json_lines(name, content)
+            return lines
         raise TutelageError(_no_json(name, error)) from error
     if isinstance(whole, dict) and kind_of(name) != ".json":
-        return _json_lines(name, content)
+        return lines
     if (key := repeated_key(text.encode(), whole)) is not None:
-        raise TutelageError(Sentence("%(name)s gives the key %(key)s of an object twice.", name=name, key=key))
+        raise refusal("%(name)s gives the key %(key)s of an object twice.", name=name, key=key)
     return (_json_row(RowPlace("row", number), item) for number, item in enumerate(_the_list(name, whole), 1))
 
 
@@ -122,7 +121,6 @@ def kind_of(name: str) -> str:
 
 
 def _no_json(name: str, error: ValueError) -> Sentence:
-    """Error for invalid JSON."""
     if not isinstance(error, json.JSONDecodeError):
         return Sentence("%(name)s is no valid JSON: a number in it has too many digits.", name=name)
     return Sentence(
@@ -137,7 +135,7 @@ def _the_list(name: str, whole: object) -> list[object]:
     if isinstance(whole, list):
         return whole
     if not isinstance(whole, dict):
-        raise TutelageError(Sentence("%(name)s holds %(type)s, not a list of rows.", name=name, type=a_type(whole)))
+        raise refusal("%(name)s holds %(type)s, not a list of rows.", name=name, type=a_type(whole))
     lists: list[list[object]] = [
         value
         for value in whole.values()
@@ -146,14 +144,12 @@ def _the_list(name: str, whole: object) -> list[object]:
     if len(lists) == 1:
         return lists[0]
     if not whole:
-        raise TutelageError(Sentence("%(name)s holds an empty object, not a list of rows.", name=name))
-    raise TutelageError(
-        Sentence(
-            "%(name)s holds an object with %(count)s lists of rows where exactly one is needed (its keys: %(keys)s).",
-            name=name,
-            count=len(lists),
-            keys=", ".join([*list(whole)[:KEYS_NAMED], *(["…"] if len(whole) > KEYS_NAMED else [])]),
-        )
+        raise refusal("%(name)s holds an empty object, not a list of rows.", name=name)
+    raise refusal(
+        "%(name)s holds an object with %(count)s lists of rows where exactly one is needed (its keys: %(keys)s).",
+        name=name,
+        count=len(lists),
+        keys=", ".join([*list(whole)[:KEYS_NAMED], *(["…"] if len(whole) > KEYS_NAMED else [])]),
     )
 
 
@@ -183,17 +179,14 @@ def lines_of_json(name: str, content: bytes) -> tuple[LinesOfJson, tuple[BrokenR
     starts, numbers = array("q"), array("q")
     broken: list[BrokenRow] = []
     columns: dict[str, None] = {}
-    begin = 3 if content.startswith(codecs.BOM_UTF8) else 0
-    for number, line in enumerate(_lines(content), 1):
-        row = _json_line(name, number, line, begin)
+    for start, number, row in _json_lines(name, content):
         if isinstance(row, BrokenRow):
             broken.append(row)
-        elif row is not None:
-            starts.append(begin)
+        else:
+            starts.append(start)
             numbers.append(number)
             if not row.values.keys() <= columns.keys():
                 columns.update(dict.fromkeys(row.values))
-        begin += len(line)
     return LinesOfJson(content, starts, numbers), tuple(broken), tuple(columns)
 
 
@@ -209,18 +202,15 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _lines(content: bytes) -> Iterator[bytes]:
-    """Lines of a text, without the mark of UTF-8. Only a line feed ends a line: JSON strings may contain U+2028."""
-    return iter(io.BytesIO(content.removeprefix(codecs.BOM_UTF8)))
-
-
-def _json_lines(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
+def _json_lines(name: str, content: bytes) -> Iterator[tuple[int, int, TableRow | BrokenRow]]:
+    """(first byte, number, row) of each line that is not blank, without the mark of UTF-8. Only a line feed ends a
+    line: JSON strings may contain U+2028."""
     start = 3 if content.startswith(codecs.BOM_UTF8) else 0
-    for number, line in enumerate(_lines(content), 1):
+    for number, line in enumerate(io.BytesIO(content[start:]), 1):
         row = _json_line(name, number, line, start)
-        start += len(line)
         if row is not None:
-            yield row
+            yield start, number, row
+        start += len(line)
 
 
 def _json_line(name: str, number: int, line: bytes, start: int) -> TableRow | BrokenRow | None:
@@ -271,12 +261,8 @@ def _read_csv(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
                 yield _csv_row(RowPlace("line", start), header, cells, width)
             start = reader.line_num + 1 + before
     except csv.Error as error:
-        raise TutelageError(
-            Sentence(
-                "%(name)s is no valid CSV from line %(line)s on; look at its quotation marks.",
-                name=name,
-                line=str(start),
-            )
+        raise refusal(
+            "%(name)s is no valid CSV from line %(line)s on; look at its quotation marks.", name=name, line=str(start)
         ) from error
 
 
@@ -309,9 +295,7 @@ def _separator(name: str, text: str) -> str:
 def _header(name: str, cells: list[str]) -> list[str]:
     names = _without_empty_end([cell.strip() for cell in cells])
     if len(set(names)) < len(names):
-        raise TutelageError(
-            Sentence("%(name)s names a column twice in its header: %(names)s.", name=name, names=", ".join(names))
-        )
+        raise refusal("%(name)s names a column twice in its header: %(names)s.", name=name, names=", ".join(names))
     return names
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, time
 from decimal import Decimal
+from typing import Any
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
@@ -29,8 +30,7 @@ from tutelage.data.message_values import (
     turns,
 )
 from tutelage.data.preference_formats import IMPLICIT, PAIRS, TRAINERS, Pair, labelled_format
-from tutelage.data.published_formats import COMPARISON_FORMATS, ComparisonFormat
-from tutelage.data.rated_formats import HELPSTEER, RATING_FORMATS
+from tutelage.data.published_formats import COMPARISON_FORMATS, HELPSTEER, RATING_FORMATS
 from tutelage.data.readers import Values
 from tutelage.data.records import (
     Demonstration,
@@ -59,7 +59,7 @@ from tutelage.data.row_values import (
 from tutelage.data.step_formats import PRM800K, SHEPHERD, prm800k_prompt, shepherd_prompt
 from tutelage.data.table_format import RowFormat
 from tutelage.data.tables import Table
-from tutelage.data.tool_values import are_schemas
+from tutelage.data.tool_calls import are_schemas
 from tutelage.data.transcripts import has_marks, is_transcript, parse_glaive, parse_transcript
 
 FIELDS = ("id", "prompt", "messages", "split", *CONTEXT)
@@ -237,17 +237,13 @@ ANSWERED: tuple[RowFormat[Demonstration], ...] = (
 )
 
 
-def _has_truth(values: Values) -> bool:
-    return is_truth(values["label"])
-
-
 UNPAIRED: tuple[RowFormat[UnpairedAnswer], ...] = (
     RowFormat(
         "prompt, completion, label",
         ("prompt", "completion", "label"),
         lambda values: UnpairedAnswer(prompt_column(values), answer(values, "completion"), truth(values, "label")),
         also=CONTEXT,
-        fits=_has_truth,
+        fits=lambda values: is_truth(values["label"]),
     ),
 )
 
@@ -307,9 +303,6 @@ def _split(values: Values) -> Split:
     return SPLITS[word]
 
 
-NAMED = ("prompt", "messages", "id", "split", *CONTEXT)
-
-
 def named_prompt(values: Values) -> Prompt:
     """Row of prompts.jsonl: `prompt` (text or messages) or `messages`, with optional id and split, and its own
     columns."""
@@ -319,7 +312,7 @@ def named_prompt(values: Values) -> Prompt:
         messages = framed(values, _unanswered(turns(values, "messages")))
     has_id = values.get("id") not in (None, "")
     key = name(values, "id") if has_id else prompt_id(messages)
-    return Prompt(key, messages, _split(values), own_columns(values, NAMED))
+    return Prompt(key, messages, _split(values), own_columns(values, FIELDS))
 
 
 def _unanswered(messages: Messages) -> Messages:
@@ -335,56 +328,56 @@ def _asked_in_text(values: Values) -> Messages:
     return _unanswered(_conversation_text(values)) if _is_conversation(values) else user(text(values, "text"))
 
 
-def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = CONTEXT) -> RowFormat[Prompt]:
+def _asks(
+    title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = CONTEXT, **more: Any
+) -> RowFormat[Prompt]:
     def parse(values: Values) -> Prompt:
         messages = ask(values)
         return Prompt(prompt_id(messages), messages, data=own_columns(values, (*needs, *also)))
 
-    return RowFormat(title, needs, parse, also)
+    return RowFormat(title, needs, parse, also, **more)
 
 
 ASKED = "preferences of every kind, of which the prompt"
 
 
 def _pair_asks(form: RowFormat[Pair]) -> RowFormat[Prompt]:
-    asks = _asks(f"{form.name}, of which the prompt", lambda values: form.parse(values)[0], form.needs, form.also)
-    return replace(asks, fits=form.fits, listed=ASKED, exhaustive=form.exhaustive)
-
-
-def _compared_asks(one: ComparisonFormat) -> RowFormat[Prompt]:
-    asks = _asks(f"{one.pairs.name}, of which the prompt", one.ask, one.asks, ())
-    return replace(asks, fits=one.pairs.matches, listed=ASKED)
+    title, kind = f"{form.name}, of which the prompt", {"fits": form.fits, "exhaustive": form.exhaustive}
+    return _asks(title, lambda values: form.parse(values)[0], form.needs, form.also, listed=ASKED, **kind)
 
 
 PROMPTS: tuple[RowFormat[Prompt], ...] = (
-    *(_compared_asks(one) for one in COMPARISON_FORMATS),
-    replace(
-        _asks(f"{HELPSTEER.name}, of which the prompt", HELPSTEER.ask, (HELPSTEER.asks,), ()),
+    *(
+        _asks(f"{one.pairs.name}, of which the prompt", one.ask, one.asks, (), fits=one.pairs.matches, listed=ASKED)
+        for one in COMPARISON_FORMATS
+    ),
+    _asks(
+        f"{HELPSTEER.name}, of which the prompt",
+        HELPSTEER.ask,
+        (HELPSTEER.asks,),
+        (),
         fits=HELPSTEER.pairs.matches,
         listed=ASKED,
     ),
-    replace(
-        _asks("prompt (transcripts)", prompt_transcript, ("prompt",), ()),
-        fits=lambda values: is_transcript(values["prompt"]),
-    ),
+    _asks("prompt (transcripts)", prompt_transcript, ("prompt",), (), fits=lambda row: is_transcript(row["prompt"])),
     RowFormat(
         "prompt or messages",
         (),
         named_prompt,
-        NAMED,
+        FIELDS,
         lambda values: values.get("prompt") is not None or values.get("messages") is not None,
     ),
     _asks("instruction, context", question_from("instruction", "context"), ("instruction", "context"), CONTEXT),
     _asks("instruction, input", question_from("instruction", "input"), ("instruction",), ("input", *CONTEXT)),
     *(
-        replace(_asks(f"{form.name}, of which the prompt", ask, form.needs, form.also), fits=form.fits)
+        _asks(f"{form.name}, of which the prompt", ask, form.needs, form.also, fits=form.fits)
         for form, ask in ((PRM800K, prm800k_prompt), (SHEPHERD, shepherd_prompt))
     ),
     _asks("question", question_from("question"), ("question",)),
     _asks(
         "conversations", lambda values: framed(values, _unanswered(turns(values, "conversations"))), ("conversations",)
     ),
-    replace(_asks("system, chat (Glaive)", lambda values: _unanswered(_glaive(values)), ("chat",)), fits=_has_chat),
+    _asks("system, chat (Glaive)", lambda values: _unanswered(_glaive(values)), ("chat",), fits=_has_chat),
     *(_pair_asks(form) for form in (*TRAINERS, *IMPLICIT)),
     _asks("text", _asked_in_text, ("text",), ()),
 )

@@ -17,11 +17,6 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-def always(values: Values) -> bool:
-    """True for every row that has the columns."""
-    return True
-
-
 Arrangement: TypeAlias = tuple[Sequence[TableRow], Sequence[BrokenRow]]
 """Rows that are each parsed into one record, and rows of the source from which none could be created."""
 
@@ -29,11 +24,6 @@ Arrangement: TypeAlias = tuple[Sequence[TableRow], Sequence[BrokenRow]]
 def unchanged(rows: Sequence[TableRow]) -> Arrangement:
     """One record per row."""
     return rows, ()
-
-
-def no_remark(rows: Sequence[TableRow]) -> str:
-    """No remark."""
-    return ""
 
 
 @dataclass(frozen=True)
@@ -49,9 +39,9 @@ class RowFormat(Generic[T_co]):
     needs: tuple[str, ...]
     parse: Callable[[Values], T_co]
     also: tuple[str, ...] = ()
-    fits: Callable[[Values], bool] = always
+    fits: Callable[[Values], bool] = lambda values: True
     arrange: Callable[[Sequence[TableRow]], Arrangement] = unchanged
-    remark: Callable[[Sequence[TableRow]], str] = no_remark
+    remark: Callable[[Sequence[TableRow]], str] = lambda rows: ""
     listed: str = ""
     exhaustive: bool = False
     metadata: frozenset[str] = frozenset()

@@ -15,7 +15,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +23,17 @@ from typing import Any
 
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
-from tutelage.base.sentences import Sentence
-from tutelage.data.parquet import most_unfolded, read_parquet, too_large
-from tutelage.data.readers import TEXT_READERS, BrokenRow, RowPlace, TableRow, has_lines_of_json, kind_of, lines_of_json
+from tutelage.base.sentences import Sentence, refusal
+from tutelage.data.readers import (
+    TEXT_READERS,
+    BrokenRow,
+    RowPlace,
+    TableRow,
+    Values,
+    has_lines_of_json,
+    kind_of,
+    lines_of_json,
+)
 
 _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]%+:-]+))?")
 
@@ -66,6 +74,7 @@ READS = f"{', '.join(READERS)} (.gz)"
 """Supported file extensions; each may be followed by .gz."""
 
 
+GIB = 1024**3
 MOST_IN_MEMORY = 8 << 20
 """Bytes of a file above which rows with one object per line are parsed when they are read, and not kept."""
 
@@ -92,18 +101,14 @@ class Table:
         return replace(self, rows=self.rows[::step], header=self.columns)
 
     def without(self, column: str) -> "Table":
-        rows = (
-            TableRow(row.where, {name: value for name, value in row.values.items() if name != column})
-            for row in self.rows
-        )
-        return replace(self, rows=tuple(rows), header=None)
+        return self._with(lambda values: {name: value for name, value in values.items() if name != column})
 
     def renamed(self, names: Mapping[str, str]) -> "Table":
-        rows = (
-            TableRow(row.where, {names.get(column, column): value for column, value in row.values.items()})
-            for row in self.rows
-        )
-        return replace(self, rows=tuple(rows), header=None)
+        return self._with(lambda values: {names.get(column, column): value for column, value in values.items()})
+
+    def _with(self, change: Callable[[Values], Values]) -> "Table":
+        rows = tuple(TableRow(row.where, change(row.values)) for row in self.rows)
+        return replace(self, rows=rows, header=None)
 
 
 # Rows in memory -------------------------------------------------------------------------------------------------------
@@ -184,33 +189,31 @@ def read_table(source: str | Path) -> Table:
 
 def table_of(name: str, content: bytes, *, most: int | None = None) -> Table:
     """Rows of a file with this name and content; the name determines the format, and is used in messages. A compressed
-    file may unfold to `most` bytes, by default `parquet.most_unfolded`.
+    file may unfold to `most` bytes, by default to a hundred times its size, and at least 4 GiB.
 
     Raises TutelageError, with a `Sentence`, for the problems of a file listed at `read_table`.
     """
     kind = _check_kind(name)
-    most = most_unfolded(content) if most is None else most
+    most = max(4 * GIB, 100 * len(content)) if most is None else most
     if name.endswith(".gz"):
         content = _unpack(name, content, most)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and kind != ".parquet":
         content = _from_utf16(name, content)
     if not content or content.isspace():
-        raise TutelageError(Sentence("%(name)s is empty.", name=name))
+        raise refusal("%(name)s is empty.", name=name)
     _refuse_other_kinds(name, content, kind)
     if len(content) > MOST_IN_MEMORY and has_lines_of_json(name, content):
         rows, broken, columns = lines_of_json(name, content)
         if rows:
             return Table(name, rows, broken, columns)
-    return _table(name, read_parquet(name, content, most) if kind == ".parquet" else TEXT_READERS[kind](name, content))
+    return _table(name, _read_parquet(name, content, most) if kind == ".parquet" else TEXT_READERS[kind](name, content))
 
 
 def _check_kind(name: str) -> str:
     """Format of a file by its name. Raises TutelageError for an unsupported one."""
     kind = kind_of(name)
     if kind not in READERS:
-        raise TutelageError(
-            Sentence("%(name)s is of no kind that can be read here: use %(endings)s.", name=name, endings=READS)
-        )
+        raise refusal("%(name)s is of no kind that can be read here: use %(endings)s.", name=name, endings=READS)
     return kind
 
 
@@ -225,16 +228,14 @@ def _table(source: str, items: Iterable[TableRow | BrokenRow]) -> Table:
     if not rows and broken:
         first = broken[0]
         where = first.where.sentence() if isinstance(first.where, RowPlace) else first.where
-        raise TutelageError(
-            Sentence(
-                "No row of %(name)s can be read; the first, %(where)s: %(reason)s.",
-                name=source,
-                where=where,
-                reason=first.reason,
-            )
+        raise refusal(
+            "No row of %(name)s can be read; the first, %(where)s: %(reason)s.",
+            name=source,
+            where=where,
+            reason=first.reason,
         )
     if not rows:
-        raise TutelageError(Sentence("%(name)s holds no rows.", name=source))
+        raise refusal("%(name)s holds no rows.", name=source)
     return Table(source, tuple(rows), tuple(broken))
 
 
@@ -258,10 +259,16 @@ def _unpack(name: str, content: bytes, most: int) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
             unpacked = file.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise TutelageError(Sentence("%(name)s is no complete gzip file.", name=name)) from error
+        raise refusal("%(name)s is no complete gzip file.", name=name) from error
     if len(unpacked) > most:
-        raise too_large(name, most)
+        raise _too_large(name, most)
     return unpacked
+
+
+def _too_large(name: str, most: int) -> TutelageError:
+    """Error for a file that unfolds to more than `most` bytes."""
+    size = f"{most / GIB:.3g} GiB"
+    return refusal("%(name)s unfolds to more than %(most)s; split it.", name=name, most=size)
 
 
 def _from_utf16(name: str, content: bytes) -> bytes:
@@ -269,7 +276,7 @@ def _from_utf16(name: str, content: bytes) -> bytes:
     try:
         return content.decode("utf-16").encode()
     except UnicodeError as error:
-        raise TutelageError(Sentence("%(name)s is text in UTF-16; save it as UTF-8.", name=name)) from error
+        raise refusal("%(name)s is text in UTF-16; save it as UTF-8.", name=name) from error
 
 
 SIGNATURES = {
@@ -292,16 +299,77 @@ def _refuse_other_kinds(name: str, content: bytes, kind: str) -> None:
             raise TutelageError(said.about(name=name))
     if kind == ".parquet":
         if not content.startswith(b"PAR1"):
-            raise TutelageError(Sentence("%(name)s is not a Parquet file: it does not begin as one.", name=name))
+            raise refusal("%(name)s is not a Parquet file: it does not begin as one.", name=name)
         return
     head = content[:1024].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if head.startswith((b"<!doctype html", b"<html")):
-        raise TutelageError(
-            Sentence(
-                "%(name)s is an HTML page (perhaps an error page saved by a download), not %(kind)s.",
-                name=name,
-                kind=kind,
-            )
+        raise refusal(
+            "%(name)s is an HTML page (perhaps an error page saved by a download), not %(kind)s.", name=name, kind=kind
         )
     if b"\x00" in content:
-        raise TutelageError(Sentence("%(name)s is a binary file, not %(kind)s.", name=name, kind=kind))
+        raise refusal("%(name)s is a binary file, not %(kind)s.", name=name, kind=kind)
+
+
+# Parquet -------------------------------------------------------------------------------------------------------------
+
+_BATCH = 10_000
+"""Rows of a Parquet file that are converted at once."""
+
+
+def _read_parquet(name: str, content: bytes, most: int) -> Iterator[TableRow]:
+    """Rows of a Parquet file that unfolds to at most `most` bytes: of its row groups according to the footer, before
+    anything is read, and of its rows, since dictionaries unfold further."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError as error:
+        raise (extras.missing(error, Sentence("Reading %(name)s", name=name)) or error) from error
+    number = unfolded = 0
+    try:
+        schema = parquet.ParquetFile(io.BytesIO(content)).schema
+        texts = [schema.column(n).path for n in range(len(schema)) if schema.column(n).physical_type == "BYTE_ARRAY"]
+        file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
+        groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+        # A batch of lists may unfold to any size; of others each row has at most one entry of the dictionary.
+        lists = [n for n in range(len(schema)) if not _is_flat(schema.column(n))]
+        columns = [group.column(n).total_uncompressed_size for group in groups for n in lists]
+        if sum(group.total_byte_size for group in groups) > most:
+            raise _too_large(name, most)
+        # Texts are read as dictionaries, and counted before they unfold: a short list may repeat a long text.
+        for batch in file.iter_batches(max(1, min(_BATCH, most // max(1, *columns, 1)))):
+            unfolded += sum(map(_unfolded_bytes, batch.columns))
+            if unfolded > most:
+                raise _too_large(name, most)
+            for values in batch.to_pylist():
+                number += 1
+                yield TableRow(RowPlace("row", number), values)
+        file = batch = None
+        pyarrow.default_memory_pool().release_unused()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise refusal(
+            "%(name)s is a damaged Parquet file, or one of a kind that is not read here (pyarrow: %(detail)s).",
+            name=name,
+            detail=str(error),
+        ) from error
+
+
+def _is_flat(column: Any) -> bool:
+    """Whether a column of a Parquet schema has one number or text a row, or none."""
+    return column.max_repetition_level == 0 and column.physical_type != "FIXED_LEN_BYTE_ARRAY"
+
+
+def _unfolded_bytes(array: Any) -> int:
+    """Bytes of a pyarrow array without its dictionaries."""
+    import pyarrow.compute
+    import pyarrow.types
+
+    if pyarrow.types.is_dictionary(array.type):
+        lengths = pyarrow.compute.binary_length(array.dictionary).take(array.indices.drop_null())
+        return int(pyarrow.compute.sum(lengths).as_py() or 0)
+    if pyarrow.types.is_map(array.type):
+        return _unfolded_bytes(array.keys) + _unfolded_bytes(array.items)
+    if pyarrow.types.is_struct(array.type):
+        return sum(map(_unfolded_bytes, array.flatten()))
+    if pyarrow.types.is_list(array.type) or pyarrow.types.is_large_list(array.type):
+        return _unfolded_bytes(array.flatten())
+    return int(array.nbytes)

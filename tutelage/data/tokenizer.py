@@ -78,13 +78,15 @@ def _facts(tokenizer: Tokenizer, size: int, bos: int | None) -> Facts:
     added = tokenizer.added_tokens_decoder
     special = {token.content for token in added.values() if token.special} | {OPEN, CLOSE, END}
     longest_first = sorted(special, key=len, reverse=True)
+    tokens = encode_text(_RARE, tokenizer)
+    rare = tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return Facts(
         start=tuple(first) if first and first[0] == bos else (),
         control=frozenset(id for id, token in added.items() if not token.content.isspace()),
         special=re.compile("|".join(map(re.escape, longest_first))),
         special_tokens={id: token.content for id, token in added.items() if token.special},
         leads=encode_text("a", tokenizer) == encode_text(" a", tokenizer),
-        restores=_composed(_decoded(encode_text(_RARE, tokenizer), tokenizer)) == _composed(_RARE),
+        restores=_composed(rare) == _composed(_RARE),
     )
 
 
@@ -93,10 +95,6 @@ def decode_text(tokens: Sequence[int], tokenizer: Tokenizer, marks: Collection[s
     special = facts(tokenizer).special_tokens if marks else {}
     kept = [token for token in tokens if special.get(token, "") in ("", *marks)]
     return tokenizer.decode(kept, skip_special_tokens=not marks, clean_up_tokenization_spaces=False)
-
-
-def _decoded(tokens: list[int], tokenizer: Tokenizer) -> str:
-    return tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
 def _composed(text: str) -> str:

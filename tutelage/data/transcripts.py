@@ -10,12 +10,12 @@ marks of a chat template that was applied already: ChatML, Llama 3, Gemma, Phi a
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import takewhile
+from typing import TypeAlias
 
 from tutelage.data.records import Message, Messages, Role
 from tutelage.data.row_values import Unusable
-from tutelage.data.tool_values import read_calls, split_schemas
+from tutelage.data.tool_calls import read_calls, split_schemas
 
 _MARK = re.compile(r"(?:^|\n\n)(Human|User|Assistant):")
 _EXTRA_ID = re.compile(r"\n?<extra_id_1>(User|Assistant)\n")
@@ -52,25 +52,16 @@ def parse_transcript(value: str) -> Messages:
 # Marks of chat templates ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Marks:
-    """How a chat template marks turns: `opening` has the role as its group 1, `end` closes a turn."""
-
-    opening: re.Pattern[str]
-    end: re.Pattern[str]
-
-
-_TEMPLATES = tuple(
-    _Marks(re.compile(opening), re.compile(end))
-    for opening, end in (
-        (r"<\|im_start\|>(\w+)\n", r"<\|im_end\|>"),  # ChatML
-        (r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\n\n", r"<\|eot_id\|>"),  # Llama 3
-        (r"<start_of_turn>(\w+)\n", r"<end_of_turn>"),  # Gemma
-        (r"<\|(system|user|assistant)\|>\n", r"<\|end\|>|</s>|<\|endoftext\|>"),  # Phi, Zephyr
-    )
+_Marks: TypeAlias = tuple[re.Pattern[str], re.Pattern[str]]
+"""How a chat template opens a turn, with the role as group 1, and how it ends one."""
+_TEMPLATES: tuple[_Marks, ...] = (
+    (re.compile(r"<\|im_start\|>(\w+)\n"), re.compile(r"<\|im_end\|>")),  # ChatML
+    (re.compile(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\n\n"), re.compile(r"<\|eot_id\|>")),  # Llama 3
+    (re.compile(r"<start_of_turn>(\w+)\n"), re.compile(r"<end_of_turn>")),  # Gemma
+    (re.compile(r"<\|(system|user|assistant)\|>\n"), re.compile(r"<\|end\|>|</s>|<\|endoftext\|>")),  # Phi, Zephyr
 )
 _STARTS = re.compile(r"\s*(?:<\|begin_of_text\|>|<bos>|<s>)?\s*")
-_ENDS_OF_TURNS = re.compile(rf"(?:{'|'.join(marks.end.pattern for marks in _TEMPLATES)})\s*\Z")
+_ENDS_OF_TURNS = re.compile(rf"(?:{'|'.join(end.pattern for _, end in _TEMPLATES)})\s*\Z")
 _MARKED_ROLES: Mapping[str, Role] = {
     "system": "system",
     "user": "user",
@@ -119,7 +110,7 @@ def _marks_of(value: str) -> tuple[_Marks, int] | None:
     """The marks of the template that was applied, and where the first turn begins."""
     start = _STARTS.match(value)
     assert start is not None, "it matches an empty text"
-    return next(((marks, start.end()) for marks in _TEMPLATES if marks.opening.match(value, start.end())), None)
+    return next(((marks, start.end()) for marks in _TEMPLATES if marks[0].match(value, start.end())), None)
 
 
 def without_end(value: str) -> str:
@@ -128,13 +119,13 @@ def without_end(value: str) -> str:
 
 
 def _parse_template_marks(value: str) -> Messages:
-    marks, start = _marks_of(value) or (_TEMPLATES[0], 0)
-    parts = marks.opening.split(value[start:])
+    (opening, end), start = _marks_of(value) or (_TEMPLATES[0], 0)
+    parts = opening.split(value[start:])
     messages: list[Message] = []
     for speaker, body in zip(parts[1::2], parts[2::2], strict=True):
         if speaker not in _MARKED_ROLES:
             raise Unusable(f"the text has a turn with the unknown role {speaker!r}")
-        content, *rest = marks.end.split(body)
+        content, *rest = end.split(body)
         if "".join(rest).strip():
             raise Unusable("the text has something other than turns between a chat template's marks")
         message = Message(_MARKED_ROLES[speaker], content.strip())

@@ -149,17 +149,14 @@ class Names:
 
 
 def rater_names(spellings: Iterable[str]) -> Names:
-    """Names of raters."""
     return _names(spellings, _rater, lambda spelling: fold_name(_rater(spelling)))
 
 
 def choice_names(spellings: Iterable[str]) -> Names:
-    """Names of choices."""
     return _names(spellings, _choice, fold_choice)
 
 
 def item_names(spellings: Iterable[str]) -> Names:
-    """Names of items."""
     return _names(spellings, str, lambda spelling: _whole(_visible(spelling)))
 
 

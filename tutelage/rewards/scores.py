@@ -11,7 +11,7 @@ from torch import Tensor
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.data.chat_endpoint import Usage
+from tutelage.data.chat_endpoint import EndpointUsage
 from tutelage.rewards.reward import (
     Breakdown,
     Completion,
@@ -130,7 +130,7 @@ def reward_metrics(reward: Reward) -> dict[str, float]:
     if rules := {part.name for part in parts if isinstance(part, SandboxedRule)}:
         metrics["rules/over_limits"] = float(sum(map(exceeded, rules)))
     endpoints = [part.endpoint for part in parts if isinstance(part, JudgingReward)]
-    if usages := [Usage() if endpoint is None else endpoint.usage for endpoint in endpoints]:
+    if usages := [EndpointUsage() if endpoint is None else endpoint.usage for endpoint in endpoints]:
         metrics |= {
             "judge/requests": float(sum(usage.requests for usage in usages)),
             "judge/kept": float(sum(usage.kept for usage in usages)),

@@ -19,7 +19,7 @@ from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, ToolCall
-from tutelage.data.tool_values import read_tools
+from tutelage.data.tool_calls import read_tools
 from tutelage.rollout.tools import tool as module
 from tutelage.rollout.tools.tool import Fault, Tool, Toolbox, tool_of, without_middle
 

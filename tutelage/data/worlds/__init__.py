@@ -3,7 +3,7 @@ a gold utility for clarity, and a market whose questions need tools."""
 
 from tutelage.data.worlds.child_questions import ChildrensQuestions, clarity, explain_clarity
 from tutelage.data.worlds.gold import explain, gold
-from tutelage.data.worlds.market import Market, good_steps
+from tutelage.data.worlds.tool_questions import Market, good_steps
 from tutelage.data.worlds.topics import Topic, find_topic
 from tutelage.data.worlds.world import World
 

@@ -249,7 +249,9 @@ def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 def explain(prompt: str, completion: str) -> dict[str, float]:
     """Named parts whose sum is the gold utility. Raises TutelageError for a prompt without a topic."""
-    tally = _tally(completion, find_topic(prompt).name)
+    tally, topic = _Tally(), find_topic(prompt).name
+    for sentence in split_sentences(completion):
+        tally.add(sentence, topic)
     substance = min(tally.content(), 1.0)
     marks, asks = completion.count("!"), completion.count("?")
     return {
@@ -304,13 +306,6 @@ class _Tally:
             self.facts[key] = max(self.facts.get(key, 0.0), credit)
         if kind == "technical":
             self.technical_words += count * credit
-
-
-def _tally(completion: str, topic: str) -> _Tally:
-    tally = _Tally()
-    for sentence in split_sentences(completion):
-        tally.add(sentence, topic)
-    return tally
 
 
 def _on_topic(tally: _Tally) -> float:

@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tutelage.base.errors import TutelageError
 
@@ -49,22 +49,10 @@ class Topic:
 def topics() -> tuple[Topic, ...]:
     """All topics, in the order of the file."""
     text = files("tutelage.data.worlds").joinpath("topics.toml").read_text(encoding="utf-8")
-    return tuple(_topic(entry) for entry in tomllib.loads(text)["topic"])
-
-
-def _topic(entry: dict[str, str | list[str]]) -> Topic:
-    def texts(key: str) -> Texts:
-        return tuple(entry[key])
-
-    return Topic(
-        name=str(entry["name"]),
-        subject=str(entry["subject"]),
-        pronoun=str(entry["pronoun"]),
-        facts=texts("facts"),
-        technical=texts("technical"),
-        analogies=texts("analogies"),
-        wrong=texts("wrong"),
-        questions=texts("questions"),
+    entries: list[dict[str, Any]] = tomllib.loads(text)["topic"]
+    return tuple(
+        Topic(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+        for entry in entries
     )
 
 

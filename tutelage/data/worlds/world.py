@@ -31,12 +31,10 @@ def define(topic: Topic, rng: Random) -> tuple[str, str]:
 
 
 def compare(topic: Topic, rng: Random) -> tuple[str, str]:
-    """One analogy."""
     return topic.fill(rng.choice(COMPARE)), rng.choice(topic.analogies)
 
 
 def quiz_question(topic: Topic, rng: Random) -> tuple[str, str]:
-    """A true-or-false question."""
     return topic.fill(rng.choice(QUIZ)), f"True or false? {rng.choice(topic.facts + topic.wrong)}"
 
 

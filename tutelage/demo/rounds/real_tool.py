@@ -18,7 +18,7 @@ from tutelage.commands.sft.run import prepare_sft
 from tutelage.commands.sft.settings import SftSettings
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import message_row
-from tutelage.data.worlds.sums import TOOL, prompts_of, sums
+from tutelage.data.worlds.tool_questions import TOOL, prompts_of, sums
 from tutelage.demo.rounds.real import RANK
 from tutelage.demo.rounds.round import RoundPlace, Stage, Story, Texts, evaluated, evaluation, training, with_texts
 from tutelage.models.backbone import load_backbone, save_model

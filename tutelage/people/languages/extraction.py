@@ -26,6 +26,7 @@ KEYWORDS: dict[str, tuple[int, ...] | None] = {
     "_": None,
     "ngettext": (1, 2),
     "Sentence": None,
+    "refusal": None,
     "FieldError": (2,),
     "counted": (1, 2),
     "remark": (1, 2),

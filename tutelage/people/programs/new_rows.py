@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.formats import preferences_of
+from tutelage.data.formats import load_preferences
 from tutelage.data.readers import RowPlace, TableRow
 from tutelage.data.record_files import from_row
 from tutelage.data.records import CompletionRecord, Prompt, step_from
@@ -54,7 +54,7 @@ def questions_of(sent: NewRows) -> NewQuestions:
     """
     if any(row.keys() >= _PARTS for row in sent.rows):
         return _lines(sent.rows)
-    loaded = preferences_of(request_table(sent.rows))
+    loaded = load_preferences(request_table(sent.rows))
     if loaded.skipped:
         reasons = "; ".join(map(str, loaded.skipped))
         raise TutelageError(

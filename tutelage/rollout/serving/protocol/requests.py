@@ -10,7 +10,7 @@ from uuid import uuid4
 from tutelage.base import config
 from tutelage.data.records import Message, Messages, Role, tools_of
 from tutelage.data.row_values import Unusable
-from tutelage.data.tool_values import read_calls, read_tools
+from tutelage.data.tool_calls import read_calls, read_tools
 from tutelage.rollout.serving.jobs import Generation, Scoring
 from tutelage.rollout.serving.protocol.bodies import (
     ChatFields,

@@ -1,4 +1,4 @@
-"""A market: questions about prices, which a policy answers with its tools.
+"""Questions that a policy answers with its tools: about prices in a market, and sums.
 
     How much is one fig?              search figs → 6                                             6
     How much are 4 figs?              search figs → 6                     calculator 4*6 → 24     24
@@ -13,6 +13,11 @@ A step (a turn of the policy, with the results of its calls) is good if it is ri
     a search      that finds a price which is asked for and not yet known
     a calculation whose result is the answer and not yet computed, after all prices were found
     an answer     the right one, after all prices were found
+
+The answer of a sum is a product, alone or with something added or taken away, and the calculator computes it:
+
+    What is 37 times 48?                                              calculator 37*48 → 1776        1776
+    From 48 rolls of 37 metres 215 metres are cut off. How many …?    calculator 48*37-215 → 1561    1561
 """
 
 from collections.abc import Mapping, Sequence
@@ -152,3 +157,58 @@ def good_steps(goods: Sequence[str], solution: str, steps: Sequence[Messages]) -
             outcomes.append(bool(found) or sums)
         good.append(all(outcomes) if results else said.content == solution and not unknown)
     return good
+
+
+# Sums ----------------------------------------------------------------------------------------------------------------
+
+FORMS = (
+    ("What is {a} times {b}?", "{a}*{b}"),
+    ("A crate holds {a} pears. How many pears are in {b} crates?", "{a}*{b}"),
+    ("Ann buys {b} boxes of {a} pencils and has {c} already. How many pencils does she have?", "{b}*{a}+{c}"),
+    ("From {b} rolls of {a} metres {c} metres are cut off. How many metres are left?", "{b}*{a}-{c}"),
+)
+"""Questions, and the expressions of their answers."""
+TOOL = "calculator"
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A question, and the expression of its answer."""
+
+    question: str
+    expression: str
+    answer: int
+
+    @property
+    def demonstration(self) -> Messages:
+        """A conversation in which the answer is computed by the tool."""
+        answer = str(self.answer)
+        return (
+            *user(self.question),
+            *called(TOOL, "expression", self.expression, answer),
+            Message("assistant", answer),
+        )
+
+
+def sums(split: Split, count: int, seed: int = 0) -> list[Sum]:
+    """Sums of a split, no two with the same numbers. The first factor of held-out ones is a multiple of 4, and of the
+    others none."""
+    rng = Random(f"tutelage/{seed}/sums/{split}")
+    held_out = split == "held_out"
+    factors = [a for a in range(12, 99) if (a % 4 == 0) == held_out]
+    problems: dict[tuple[int, int], Sum] = {}
+    while len(problems) < count:
+        a, b, c = rng.choice(factors), rng.randrange(12, 99), rng.randrange(101, 144)
+        question, expression = FORMS[len(problems) % len(FORMS)]
+        answer = a * b + (c if "+" in expression else -c if "-" in expression else 0)
+        numbers = {"a": a, "b": b, "c": c}
+        problems.setdefault((a, b), Sum(question.format(**numbers), expression.format(**numbers), answer))
+    return list(problems.values())
+
+
+def prompts_of(some: list[Sum], split: Split) -> list[Prompt]:
+    """The questions as prompts, each with its `solution`."""
+    return [
+        Prompt(f"{split}-{number:04d}", user(one.question), split, {"solution": str(one.answer)})
+        for number, one in enumerate(some)
+    ]

@@ -1,4 +1,5 @@
-"""The market: careful episodes solve its questions, of which some are held out, and steps are judged by the truth."""
+"""The market: careful episodes solve its questions, of which some are held out, and steps are judged by the truth.
+Sums: the expression of a question computes its answer, and held-out numbers are others than those of training."""
 
 from collections import Counter
 from random import Random
@@ -7,7 +8,19 @@ import pytest
 from offenders import for_each
 
 from tutelage.data.records import Message, Messages, ToolCall
-from tutelage.data.worlds.market import CARELESS, GOODS, Market, Purchase, Way, called, conversation, good_steps
+from tutelage.data.worlds.tool_questions import (
+    CARELESS,
+    GOODS,
+    Market,
+    Purchase,
+    Way,
+    called,
+    conversation,
+    good_steps,
+    prompts_of,
+    sums,
+)
+from tutelage.rollout.tools.calculator import calculator
 
 WAYS: tuple[Way, ...] = ("careful", *CARELESS)
 
@@ -114,3 +127,22 @@ def test_an_answer_counts_after_its_prices_and_a_turn_of_two_calls_if_both_do() 
     both = (Message("assistant", "", calls=calls), *results)
     assert good_steps(["figs", "nuts"], "8", [both, right]) == [True, True]
     assert good_steps(["figs"], "8", [both, right]) == [False, True]
+
+
+def test_the_tool_computes_the_answers_of_sums() -> None:
+    for split in ("train", "held_out"):
+        for one in sums(split, 60):  # type: ignore[arg-type]
+            assert calculator(one.expression) == str(one.answer)
+            asked, call, result, answer = one.demonstration
+            assert asked.content == one.question
+            assert (result.content, answer.content) == (str(one.answer),) * 2
+            assert one.expression in call.calls[0].arguments
+            assert one.answer > 0
+
+
+def test_a_seed_decides_the_sums_and_no_held_out_question_is_asked_in_training() -> None:
+    assert sums("train", 40, 3) == sums("train", 80, 3)[:40] != sums("train", 40, 4)
+    train, held_out = sums("train", 400), sums("held_out", 200)
+    assert not {one.question for one in train} & {one.question for one in held_out}
+    assert len({one.question for one in train}) == 400
+    assert prompts_of(held_out, "held_out")[3].data == {"solution": str(held_out[3].answer)}

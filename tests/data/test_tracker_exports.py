@@ -14,7 +14,7 @@ from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.annotation_files import Export, read_annotations
-from tutelage.data.annotations import Account, Parts, Reading, derive
+from tutelage.data.annotations import Ledger, Parts, Reading, derive
 from tutelage.data.records import Message, user
 
 Row = dict[str, Any]
@@ -33,9 +33,9 @@ def said(export: Export) -> list[tuple[str, str, object, str, str]]:
 
 def fates(export: Export, **reading: Any) -> dict[str, int]:
     """What became of the annotations, by what they became or by the reason why they are left out."""
-    account = Account()
-    derive(export.annotations, Reading(**reading), account)
-    return {name: len(places) for name, places in (*account.became.items(), *account.left_out.items())}
+    ledger = Ledger()
+    derive(export.annotations, Reading(**reading), ledger)
+    return {name: len(places) for name, places in (*ledger.became.items(), *ledger.left_out.items())}
 
 
 # Opik ----------------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_braintrust_rows_have_scores_and_reviews(tmp_path: Path) -> None:
         ("braintrust:b/expected/tone", "tone", 1.0, "", "human"),
         ("braintrust:c/expected", "expected", "Better.", "", "human"),
     ]
-    assert [len(places) for places in export.account.left_out.values()] == [1]
+    assert [len(places) for places in export.ledger.left_out.values()] == [1]
     assert export.subjects[0].model == "gpt"
     assert export.annotations[3][0].role == "correction"
     plain = read_annotations([write(tmp_path / "log.jsonl", *rows)], Parts())
@@ -191,7 +191,7 @@ def test_inspect_samples_have_scores_of_scorers_and_edits_of_people(tmp_path: Pa
         ("inspect:E/1/2/parts/tone", "parts/tone", 0.5, "", "model"),
         ("inspect:E/1/2/parts/length", "parts/length", 7.0, "", "model"),
     ]
-    assert [len(places) for places in export.account.left_out.values()] == [1]
+    assert [len(places) for places in export.ledger.left_out.values()] == [1]
     edit = export.annotations[1][0]
     assert (edit.reason, edit.time) == ("read it", NOON)
     assert edit.messages == (Message("system", "Be brief."), Message("user", "Why?"))
@@ -233,6 +233,6 @@ def test_a_score_of_inspect_that_is_no_object_is_left_out_by_name(tmp_path: Path
     (tmp_path / "log.json").write_text(json.dumps(log(odd)))
     export = read_annotations([str(tmp_path / "log.json")], Parts())
     assert [name for _, name, *_ in said(export)] == ["match"]
-    left_out = export.account.left_out
+    left_out = export.ledger.left_out
     assert {reason.partition(":")[0] for reason in left_out} == {"plain", "number", "none", "list"}
     assert all("not an object" in reason for reason in left_out)
