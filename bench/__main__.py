@@ -15,12 +15,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench.charts import draw_growth
-from bench.files import RESULTS, result_file
+from bench.growth_curves import draw_growth
 from bench.job import Job
 from bench.jobs import JOBS
 from bench.planned import SETTINGS, check
-from bench.processes import KEPT, machine_now, prepare, revision, run, world_of
+from bench.processes import KEPT, RESULTS, machine_now, prepare, result_file, revision, run, world_of
 from bench.table import write_table
 
 

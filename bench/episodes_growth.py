@@ -20,7 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from bench.curves import AGAIN, EPISODES, KEPT
+from bench.growth_curves import AGAIN, EPISODES, KEPT
 from bench.people_growth import write_points
 from bench.shapes import SHAPES
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import median
 
-from bench.curves import ACCEPTED, EXPECTED, LABELS, PEOPLE, SERVED, SURVEYED
-from bench.files import RESULTS, machine_folder
+from bench.growth_curves import ACCEPTED, EXPECTED, LABELS, PEOPLE, SERVED, SURVEYED
+from bench.processes import RESULTS, machine_folder, revision
 
 VALUES = {"items": (1_000, 2_000, 4_000, 8_000, 16_000), "votes": (1, 2, 4, 8, 16), "raters": (2, 4, 8, 16, 32, 64)}
 ITEMS, VOTES, RATERS = 1_000, 2, 32
@@ -77,9 +77,8 @@ def write_points(
     name: str, values: Mapping[str, Sequence[int]], points: Mapping[str, Callable[[int], dict[str, float]]]
 ) -> None:
     """Measure the points of some axes, keep what a file of this machine has of others, and write the tables anew."""
-    from bench.charts import draw_growth
+    from bench.growth_curves import draw_growth
     from bench.machine import name_of
-    from bench.processes import revision
     from bench.table import write_table
 
     file = machine_folder(name_of("cpu")) / name

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,18 @@ from bench.job import Job
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".bench"
+RESULTS = Path(__file__).parent / "results"
+"""A folder for each machine, since what two machines say is never put side by side."""
+
+
+def machine_folder(name: str, results: Path = RESULTS) -> Path:
+    """The folder of a machine by its name."""
+    return results / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def result_file(job: Job, machine: Mapping[str, Any], results: Path = RESULTS) -> Path:
+    """Where the result of a job on a machine is kept."""
+    return machine_folder(machine["name"], results) / f"{job.name}.json"
 
 
 def world_of(data: str) -> Path:

@@ -17,10 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.files import machine_folder
 from bench.job import Job
 from bench.jobs import JOBS
-from bench.processes import KEPT, machine_now, prepare, revision, run, world_of
+from bench.processes import KEPT, machine_folder, machine_now, prepare, revision, run, world_of
 
 MEASURED = ("sft", "dpo", "grpo-6.8M", "grpo-134M")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.growth_table import growth_table
+from bench.growth_curves import growth_table
 from bench.jobs import JOBS
 
 Result = Mapping[str, Any]

@@ -20,12 +20,12 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from tutelage.stats.acquisition import closeness, disagreement, information
 
 from tutelage.data.worlds.gold import gold, words
 from tutelage.data.worlds.styles import choose_style, compose
 from tutelage.data.worlds.topics import Topic, topics
 from tutelage.people.simulated_raters import calibrated_tau
-from tutelage.stats.acquisition import closeness, disagreement, information
 from tutelage.stats.vote_codes import Bools, Floats, Ints
 
 RESULTS = Path(__file__).parent / "results" / "which_pairs.json"

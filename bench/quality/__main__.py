@@ -16,8 +16,7 @@ from pathlib import Path
 import torch
 
 from bench.machine import name_of
-from bench.quality import lines
-from bench.quality.experiment import Experiment, Figures, Line, Part, Place
+from bench.quality.experiment import Experiment, Figures, Line, Part, Place, append_line, digest, read_lines
 from bench.quality.page import write_page
 from bench.quality.table import EXPERIMENTS
 
@@ -41,7 +40,7 @@ def main() -> None:
                         _finish(experiment, part, Place("", "", KEPT / name), "", "")
                     else:
                         place = Place(_folder_of(asked.model), asked.data, KEPT / name, str(PEERS))
-                        _finish(experiment, part, place, asked.model, lines.digest(asked.data))
+                        _finish(experiment, part, place, asked.model, digest(asked.data))
     write_page(RESULTS, ROOT / "docs", EXPERIMENTS)
 
 
@@ -49,7 +48,7 @@ def _finish(experiment: Experiment, part: Part, place: Place, model: str, data: 
     """Run a part, unless there is a line of it, and add its line."""
     file = RESULTS / f"{experiment.name}.jsonl"
     fingerprint = part.fingerprint(model, data)
-    if any(line.fingerprint == fingerprint for line in lines.read(file)):
+    if any(line.fingerprint == fingerprint for line in read_lines(file)):
         return
     place.runs.mkdir(parents=True, exist_ok=True)
     began, spent = time.time(), _processor_seconds()
@@ -69,7 +68,7 @@ def _finish(experiment: Experiment, part: Part, place: Place, model: str, data: 
         machine=name_of("cpu"),
         threads=torch.get_num_threads(),
     )
-    lines.append(file, line)
+    append_line(file, line)
     for folder in place.runs.glob(f"{part.folder}*"):  # weights and moments: gigabytes
         shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     print(f"{experiment.name} {part.name}, seed {part.seed}: {worked:.0f} CPU seconds", flush=True)

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,28 @@ class Experiment:
 def of(lines: Sequence[Line], name: str) -> list[Line]:
     """The lines of the parts of one name, over all seeds."""
     return [line for line in lines if line.part == name]
+
+
+# Files of results: a line of JSON for each finished part -------------------------------------------------------------
+
+
+def read_lines(file: Path) -> list[Line]:
+    """The lines of a file; none where it is not there."""
+    if not file.is_file():
+        return []
+    return [Line(**json.loads(text)) for text in file.read_text(encoding="utf-8").splitlines()]
+
+
+def append_line(file: Path, line: Line) -> None:
+    """Add a line, in place of an earlier one of the same fingerprint."""
+    kept = [one for one in read_lines(file) if one.fingerprint != line.fingerprint]
+    texts = [json.dumps(asdict(one)) + "\n" for one in (*kept, line)]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(".part")
+    unfinished.write_text("".join(texts), encoding="utf-8")
+    os.replace(unfinished, file)
+
+
+def digest(file: str) -> str:
+    """A hash of a file's bytes."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent, fill
 
-from bench.quality import lines
-from bench.quality.experiment import Experiment, Line
+from bench.quality.experiment import Experiment, Line, read_lines
 
 HEAD = dedent(
     """\
@@ -24,7 +23,7 @@ def write_page(results: Path, docs: Path, experiments: Mapping[str, Experiment])
     """Write results.md and its drawings into the folder `docs`, from the results that there are, if any."""
     parts, folder = [HEAD], docs / "results"
     for name, experiment in experiments.items():
-        found = experiment.current(lines.read(results / f"{name}.jsonl"))
+        found = experiment.current(read_lines(results / f"{name}.jsonl"))
         if not found or not experiment.enough(found):
             continue
         parts.append(f"{experiment.section(found).strip()}\n\n{_source(name, found)}")

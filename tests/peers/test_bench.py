@@ -10,12 +10,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaForCausalLM
 
-from bench.files import result_file
 from bench.flops import Decoding, Tree, forward, training
 from bench.jobs import JOBS
 from bench.jobs.ppo_learning import LEVEL, measuring, seconds_to_level
 from bench.machine import name_of
 from bench.ours import PARTS
+from bench.processes import result_file
 from bench.rewards import brevity
 from bench.shapes import SHAPES, Shape
 from bench.table import write_table

@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 
 from bench import episodes_growth
-from bench.charts import chart, draw_growth
-from bench.curves import ACCEPTED, EXPECTED, SERVED, SURVEYED, Curve, curves
-from bench.exponents import exponent, exponents
 from bench.flops import Decoding, Tree, forward
-from bench.growth_table import growth_table
+from bench.growth_curves import (
+    ACCEPTED,
+    EXPECTED,
+    SERVED,
+    SURVEYED,
+    Curve,
+    chart,
+    curves,
+    draw_growth,
+    exponent,
+    exponents,
+    growth_table,
+)
 from bench.job import Place
 from bench.jobs.growth import AXES, BASE
 from bench.people_growth import VALUES, raters_point, study_point

@@ -1,16 +1,18 @@
-"""Measured growth as curves: the cost at each value of an axis, beside the work that is needed there."""
+"""Measured growth as curves: the cost at each value of an axis, beside the work that is needed there; their exponents,
+their table, and their drawings, growth-AXIS.svg beside the results of a machine."""
 
 import json
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
-from bench.exponents import Exponents, exponents
 from bench.jobs.growth import AXES
 from bench.ranks import Setting
+from tutelage.report.figures import Axis, Chart, Series, draw, standalone
 
 MARGIN = 0.1
 """How much larger an exponent may be than that of the work before it is said to grow faster: what is measured twice
@@ -62,6 +64,34 @@ EXPECTED: dict[str, dict[str, Work]] = {
 }
 """The work of each measure: a question and a vote concern one item whatever the study, and a survey reads each item
 once, with sums of its votes. Episodes have as many new tokens as turns, each of which reads its past."""
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """Over all points, and over the upper half of them, which constant costs flatten less."""
+
+    whole: float
+    upper: float
+
+    def __str__(self) -> str:
+        return f"{self.whole:.2f}, upper half {self.upper:.2f}"
+
+
+def exponents(values: Sequence[float], costs: Sequence[float]) -> Exponents:
+    """The exponents of costs over ascending values. The upper half has the middle one of an odd number of points, and
+    two points at least."""
+    half = min(len(values) // 2, len(values) - 2)
+    return Exponents(exponent(values, costs), exponent(values[half:], costs[half:]))
+
+
+def exponent(values: Sequence[float], costs: Sequence[float]) -> float:
+    """The slope of log cost over log value by least squares. Raises ValueError where all values are the same."""
+    x, y = ([math.log(each) for each in numbers] for numbers in (values, costs))
+    if len(set(x)) < 2:
+        raise ValueError("an exponent needs two different values")
+    middle, height = sum(x) / len(x), sum(y) / len(y)
+    spread = sum((a - middle) ** 2 for a in x)
+    return sum((a - middle) * (b - height) for a, b in zip(x, y, strict=True)) / spread
 
 
 @dataclass(frozen=True)
@@ -149,3 +179,68 @@ def _of_ranks(file: Path) -> Iterator[Curve]:
         if len(found) > 1:
             work = tuple(1 / ranks for ranks in found)
             yield Curve(RANKS, "ranks", f"{job}, busiest rank", tuple(found), tuple(found.values()), work)
+
+
+# The table -----------------------------------------------------------------------------------------------------------
+
+HEAD = f"""Growth of costs: exponents of a power law fitted to all points and to the upper half, which constant costs
+flatten less. The needed work is that of `bench/flops.py`; a question and a vote need the same in every study, a survey
+reads every item once, and ranks share the work. *Faster*: our exponent over the upper half is more than {MARGIN:g}
+above that of the work.
+
+| over | of | from – to | ours | upper half | peer | upper half | work | upper half | faster than the work |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def growth_table(folder: Path) -> list[str]:
+    """The table of a machine, as parts of a page; none where no growth was measured."""
+    rows = [_row(curve) for curve in curves(folder)]
+    return [HEAD + "\n".join(rows) + "\n"] if rows else []
+
+
+def _row(curve: Curve) -> str:
+    ends = " – ".join(f"{value:,.0f}" for value in (curve.values[0], curve.values[-1]))
+    fits = " | ".join(map(_cells, (curve.of_ours, curve.of_theirs, curve.of_work)))
+    verdict = f"**yes, by {curve.excess:.2f}**" if curve.grows_faster else "no"
+    return f"| {curve.label} | {curve.what} | {ends} | {fits} | {verdict} |"
+
+
+def _cells(found: Exponents | None) -> str:
+    return "– | –" if found is None else f"{found.whole:.2f} | {found.upper:.2f}"
+
+
+# Drawings ------------------------------------------------------------------------------------------------------------
+
+
+def draw_growth(results: Path) -> None:
+    """Write a drawing for each axis and each machine on which growth was measured."""
+    for folder in filter(Path.is_dir, results.iterdir()):
+        for axis, group in groupby(curves(folder), lambda curve: curve.axis):
+            drawing = standalone(draw(chart(list(group))))
+            (folder / f"growth-{axis}.svg").write_text(drawing, encoding="utf-8")
+
+
+def chart(group: Sequence[Curve]) -> Chart:
+    """The curves of one axis with their exponents. A curve that stands alone has its peer beside it, and the needed
+    work as a line through our last point."""
+    first = group[0]
+    lines = _beside_work(first) if len(group) == 1 else _together(group)
+    title = first.what if len(group) == 1 else f"Growth over {first.label}"
+    return Chart(title, lines, Axis(first.label, log=True), Axis("seconds", log=True), height=280)
+
+
+def _beside_work(curve: Curve) -> tuple[Series, ...]:
+    lines = [Series(curve.values, curve.ours, f"Tutelage: exponent {curve.of_ours}")]
+    if curve.theirs:
+        lines.append(Series(curve.values, curve.theirs, f"{curve.peer}: {curve.of_theirs}", colour=1))
+    scale = curve.ours[-1] / curve.work[-1]
+    work = tuple(scale * each for each in curve.work)
+    return *lines, Series(curve.values, work, f"needed work: {curve.of_work}", colour=2, style="dashed")
+
+
+def _together(group: Sequence[Curve]) -> tuple[Series, ...]:
+    return tuple(
+        Series(each.values, each.ours, f"{each.what}: exponent {each.of_ours}", colour=number)
+        for number, each in enumerate(group)
+    )
