@@ -156,7 +156,15 @@ def join(subjects: Iterable[Subject], statements: Iterable[Placed], ledger: Ledg
         if any(subject.messages != about[0].messages for subject in about):
             ledger.left_out["the two responses are to different prompts"].append(place)
         else:
-            joined.append((_annotation(statement, about), place))
+            role: Role = "correction" if statement.corrects else "choice" if len(about) == 2 else "rating"
+            annotation = Annotation(
+                statement.id, role, statement.question, about[0].messages,
+                tuple(subject.response for subject in about),
+                tuple(subject.id for subject in about),
+                tuple(subject.model for subject in about),
+                statement.value, statement.rater, statement.kind, statement.reason, statement.time,
+            )  # fmt: skip
+            joined.append((annotation, place))
     return joined
 
 
@@ -186,17 +194,6 @@ def _compared(members: Sequence[Placed], by_id: Mapping[str, Subject], ledger: L
             one.kind, one.reason or other.reason, max(one.time, other.time),
         )  # fmt: skip
         yield choice, f"{place} and {place_of_other}"
-
-
-def _annotation(statement: Statement, about: Sequence[Subject]) -> Annotation:
-    role: Role = "correction" if statement.corrects else "choice" if len(about) == 2 else "rating"
-    return Annotation(
-        statement.id, role, statement.question, about[0].messages,
-        tuple(subject.response for subject in about),
-        tuple(subject.id for subject in about),
-        tuple(subject.model for subject in about),
-        statement.value, statement.rater, statement.kind, statement.reason, statement.time,
-    )  # fmt: skip
 
 
 # Training data in annotations ----------------------------------------------------------------------------------------

@@ -68,7 +68,10 @@ def _encode_through_template(
         turn = _answer_turn(prompt, hidden, guard.hide_in(answer), tokenizer)
         return guard.encode(prompt), guard.encode_turn(turn)
     body, ending = _body(prompt, hidden, answer.content, guard)
-    return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
+    # what the template writes after the response, up to its first control token
+    ids = encode_markup(ending, tokenizer)
+    end = ids[: _end_of(ids, tokenizer)] or [plain_end_id(tokenizer)]
+    return guard.encode(prompt), [*guard.encode(body), *end]
 
 
 def _body(prompt: str, conversation: Messages, answer: str, guard: "_Guard") -> tuple[str, str]:
@@ -229,13 +232,6 @@ def _after_prompt(prompt: str, whole: str) -> str:
             "prompt is the beginning of the assistant's turn, or none at all to use the User:/Assistant: form."
         )
     return whole[len(prompt) :]
-
-
-def _ending_ids(ending: str, tokenizer: Tokenizer) -> list[int]:
-    """Tokens that the template writes after a response, up to its first control token; the plain end token if it
-    writes none."""
-    ids = encode_markup(ending, tokenizer)
-    return ids[: _end_of(ids, tokenizer)] or [plain_end_id(tokenizer)]
 
 
 def _end_of(ids: Sequence[int], tokenizer: Tokenizer) -> int:

@@ -354,11 +354,6 @@ def _ultrafeedback_rating(completion: Values) -> float:
     return number(completion, "overall_score", 0.0)
 
 
-def _nectar_rating(answer: Values) -> float:
-    """The better, the higher."""
-    return -_required_number("rank", 1.0, math.inf)(answer)
-
-
 def _helpsteer_row(row: TableRow) -> tuple[str, RatedAnswers]:
     prompt, score = text(row.values, "prompt"), _required_number("helpfulness", 0.0, 4.0)(row.values)
     answer = text(row.values, "response")
@@ -390,7 +385,7 @@ RATING_FORMATS: tuple[RatingFormat, ...] = (
         "prompt",
         ("answers",),
         prompt_transcript,
-        _listed("prompt", "answers", "answer", _nectar_rating),
+        _listed("prompt", "answers", "answer", lambda answer: -_required_number("rank", 1.0, math.inf)(answer)),
         middle=-math.inf,
         fits=_lists("answers", "answer", "rank"),
         metadata="turns num_responses good_natured",

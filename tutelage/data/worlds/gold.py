@@ -110,6 +110,9 @@ def words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9]+(?:[-'][a-z0-9]+)*", text.lower())
 
 
+_OPENERS = tuple(words(opener) for opener in phrases.OPENERS)
+
+
 def split_sentences(text: str) -> list[str]:
     """Split a text after each run of `.`, `!` or `?`, without pieces that have no word."""
     pieces = (piece.strip() for piece in re.findall(r"[^.!?]+[.!?]*", text))
@@ -207,15 +210,10 @@ def _bigrams(tokens: tuple[str, ...]) -> Bigrams:
 
 
 def _without_opener(tokens: list[str]) -> list[str]:
-    for opener in _openers():
+    for opener in _OPENERS:
         if len(tokens) > len(opener) and tokens[: len(opener)] == opener:
             return tokens[len(opener) :]
     return tokens
-
-
-@cache
-def _openers() -> tuple[list[str], ...]:
-    return tuple(words(opener) for opener in phrases.OPENERS)
 
 
 NEAR_LOW, NEAR_HIGH = 0.5, 0.9
