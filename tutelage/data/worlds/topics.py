@@ -51,7 +51,7 @@ def topics() -> tuple[Topic, ...]:
     text = files("tutelage.data.worlds").joinpath("topics.toml").read_text(encoding="utf-8")
     entries: list[dict[str, Any]] = tomllib.loads(text)["topic"]
     return tuple(
-        Topic(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+        Topic(**entry | {key: tuple(value) for key, value in entry.items() if isinstance(value, list)})
         for entry in entries
     )
 
