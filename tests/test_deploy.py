@@ -156,7 +156,7 @@ def test_the_services_of_compose_belong_together(tmp_path: Path, monkeypatch: py
 
 def test_a_secret_that_cannot_be_read_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TUTELAGE_DB_PASSWORD_FILE", str(tmp_path / "none"))
-    with pytest.raises(TutelageError, match="TUTELAGE_DB_PASSWORD_FILE names"):
+    with pytest.raises(TutelageError, match="TUTELAGE_DB_PASSWORD_FILE"):
         place.with_password("postgresql://a@b/c")
     monkeypatch.setenv("TUTELAGE_DB_PASSWORD", "short")
     assert place.with_password("postgresql://a@b/c") == "postgresql://a:short@b/c"
