@@ -7,10 +7,11 @@ compare a migrated database with a new one.
 A revision is named like `r1_1a2b3c4d`: its number, and a digest of the resulting tables, so that databases of
 unreleased versions can be distinguished from those of releases. Its file is `versions/r1_1a2b3c4d_baseline.py`.
 
-Until the release of 0.1.0, the only revision is the baseline. To change the tables before that, change both `schema`
-and the baseline; afterwards, change `schema` and add `versions/r2_DIGEST_what_changes.py` with an `upgrade()` that runs
-on SQLite and PostgreSQL (`op.batch_alter_table` where SQLite has to recreate a table). The tests report the digest. A
-revision never imports `schema`, which keeps changing, and is not edited after its release.
+Until the release of 0.1.0, the only revision is the baseline, which creates the tables of `schema`; after a change of
+these, rename it. Afterwards, write the tables of 0.1.0 out in the baseline, change `schema`, and add
+`versions/r2_DIGEST_what_changes.py` with an `upgrade()` that runs on SQLite and PostgreSQL (`op.batch_alter_table`
+where SQLite has to recreate a table). The tests report the digest. Only the newest revision may import `schema`, which
+keeps changing; no revision is edited once a later one is released.
 """
 
 import re
@@ -42,11 +43,8 @@ def number(revision: str) -> int:
 
 
 def check_revision(revision: str, what: str) -> None:
-    """Check that this version supports the revision of `what`, a database or a backup.
-
-    Raises:
-        TutelageError: it was written by a newer or an unreleased version.
-    """
+    """Check that this version supports the revision of `what`, a database or a backup. Raises TutelageError if it was
+    written by a newer or an unreleased version."""
     supported = revisions(FOLDER)
     if revision in supported:
         return
