@@ -8,24 +8,28 @@ Denormalised columns are listed in the module of their table and updated in the 
 from tutelage.people.store.schema.item_tables import (
     FRESH,
     KEPT,
+    LEASED,
+    NOTICES,
     OPEN,
     STARTED,
     VERDICTS,
+    WAITING,
+    assignment,
     completion,
     conversation,
     image,
     item,
     item_response,
+    judgement,
     live,
+    notice,
     prompt,
     response,
     started,
     turn,
 )
-from tutelage.people.store.schema.judgement_tables import LEASED, NOTICES, WAITING, assignment, judgement, notice
-from tutelage.people.store.schema.rater_tables import TALLIES, invite, rater, recruitment, session, visit
-from tutelage.people.store.schema.shared_columns import metadata
 from tutelage.people.store.schema.study_tables import (
+    TALLIES,
     alarm,
     api_request,
     consent,
@@ -34,10 +38,16 @@ from tutelage.people.store.schema.study_tables import (
     erasure,
     event,
     export,
+    invite,
+    metadata,
+    rater,
+    recruitment,
     revision,
+    session,
     study,
     study_version,
     token,
+    visit,
     webhook,
 )
 

@@ -1,5 +1,5 @@
-"""Tables of items: prompts, responses, their images, items, live conversations with two models, and completions of a
-served model.
+"""Tables of items and answers: prompts, responses, their images, items, live conversations with two models, completions
+of a served model; assignments, judgements and notices to the owners.
 
 Denormalised columns of an item: `answered`, `leased`, `skipped`, the votes by verdict, and `room` and `started`, which
 follow from them.
@@ -15,10 +15,15 @@ of a rater may be open. A turn is a message of the rater, stored as soon as it i
 
 A `completion` was served to a user who agreed that it is kept. With the first feedback on it, it becomes a `response`.
 Its texts are NULL once they may no longer be kept; what a split test needs stays.
+
+An assignment is `counted` towards the overlap unless it is extra, belongs to a model judge or to a simulated rater in a
+study with people, or its rater or judgement is excluded. A judgement's `latest` is denormalised; its `correction` and
+`spans` are in canonical order, or NULL. A notice is an entry in the owners' inbox; it is closed, never deleted.
 """
 
 from sqlalchemy import (
     BigInteger,
+    CheckConstraint,
     Column,
     ColumnElement,
     Float,
@@ -33,52 +38,37 @@ from sqlalchemy import (
     literal_column,
 )
 
-from tutelage.people.store.schema.shared_columns import Key, count, id_, metadata, of_study, one_of, partial, required
+from tutelage.people.store.schema.study_tables import Key, count, metadata, one_of, partial, required, study_table
 
-prompt = Table(
+prompt = study_table(
     "prompt",
-    metadata,
-    id_(),
-    of_study(),
     *required(Text, "key", "messages", "split"),
     Column("rubric", Text),
     UniqueConstraint("study_id", "key"),
     one_of("split", "train", "held_out"),
-    sqlite_autoincrement=True,
 )
 
-response = Table(
+response = study_table(
     "response",
-    metadata,
-    id_(),
-    of_study(),
     Column("prompt_id", Key, ForeignKey("prompt.id"), nullable=False),
     *required(Text, "key", "text", "sampler", "sampling"),
     Column("finished", Integer, nullable=False),
     Column("steps", Text),
     UniqueConstraint("study_id", "key"),
-    sqlite_autoincrement=True,
 )
 
-image = Table(
+image = study_table(
     "image",
-    metadata,
-    id_(),
-    of_study(),
     *required(Text, "name", "content"),
     *required(Integer, "width", "height"),
     UniqueConstraint("study_id", "name"),
-    sqlite_autoincrement=True,
     info={"rows_at_once": 10},
 )
 
 VERDICTS = ("a_votes", "b_votes", "ties", "both_bad")
 
-item = Table(
+item = study_table(
     "item",
-    metadata,
-    id_(),
-    of_study(),
     Column("key", Text, nullable=False),
     Column("prompt_id", Key, ForeignKey("prompt.id"), nullable=False),
     *required(Text, "lengths", "samplers", "origin"),
@@ -101,7 +91,6 @@ item = Table(
     Column("touched", BigInteger, nullable=False),
     UniqueConstraint("study_id", "key"),
     one_of("pool", "production", "gold", "training"),
-    sqlite_autoincrement=True,
 )
 
 
@@ -132,37 +121,26 @@ item_response = Table(
 )
 
 
-live = Table(
+live = study_table(
     "live",
-    metadata,
-    id_(),
-    of_study(),
     *required(Text, "model", "against"),
     Column("turns", Integer, nullable=False),
     *required(Text, "openings", "sampling"),
     Column("round", Integer, nullable=False),
     Column("created", BigInteger, nullable=False),
-    sqlite_autoincrement=True,
 )
 Index("live_of_study", live.c.study_id, live.c.id)
 
-conversation = Table(
+conversation = study_table(
     "conversation",
-    metadata,
-    id_(),
-    of_study(),
     Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
     Column("created", BigInteger, nullable=False),
     Column("ended", BigInteger),
-    sqlite_autoincrement=True,
 )
 Index("conversation_of_rater", conversation.c.rater_id, conversation.c.id)
 
-turn = Table(
+turn = study_table(
     "turn",
-    metadata,
-    id_(),
-    of_study(),
     Column("conversation_id", Key, ForeignKey("conversation.id"), nullable=False),
     Column("number", Integer, nullable=False),
     Column("live_id", Key, ForeignKey("live.id"), nullable=False),
@@ -175,14 +153,10 @@ turn = Table(
     Column("created", BigInteger, nullable=False),
     UniqueConstraint("conversation_id", "number"),
     UniqueConstraint("study_id", "idempotency_key"),
-    sqlite_autoincrement=True,
 )
 
-completion = Table(
+completion = study_table(
     "completion",
-    metadata,
-    id_(),
-    of_study(),
     Column("key", Text, nullable=False),
     Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
     Column("messages", Text),
@@ -198,9 +172,76 @@ completion = Table(
     Column("created", BigInteger, nullable=False),
     UniqueConstraint("study_id", "key"),
     one_of("arm", "", "a", "b"),
-    sqlite_autoincrement=True,
 )
 Index("completion_of_rater", completion.c.rater_id)
 Index("completion_of_trial", completion.c.study_id, completion.c.trial, completion.c.id)
 KEPT = completion.c.text.is_not(None)
 partial("completion_kept", KEPT, completion.c.study_id, completion.c.created)
+
+
+assignment = study_table(
+    "assignment",
+    Column("item_id", Key, ForeignKey("item.id"), nullable=False),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("repeat", Integer, nullable=False),
+    *required(Text, "chosen_by", "state"),
+    *required(Integer, "extra", "counted"),
+    Column("version_id", Key, ForeignKey("study_version.id"), nullable=False),
+    Column("order", Text, nullable=False),
+    *required(BigInteger, "lease_ends", "created"),
+    Column("closed", BigInteger),
+    UniqueConstraint("item_id", "rater_id", "repeat"),
+    one_of("state", "leased", "done", "skipped", "expired", "released"),
+)
+LEASED = assignment.c.state == literal_column("'leased'")
+partial("assignment_leased", LEASED, assignment.c.study_id, assignment.c.lease_ends)
+partial("assignment_held", LEASED, assignment.c.rater_id)
+Index("assignment_of_rater", assignment.c.rater_id, assignment.c.state, assignment.c.closed)
+Index("assignment_by_item", assignment.c.rater_id, assignment.c.item_id)
+
+judgement = study_table(
+    "judgement",
+    Column("assignment_id", Key, ForeignKey("assignment.id"), nullable=False),
+    Column("item_id", Key, ForeignKey("item.id"), nullable=False),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("version_id", Key, ForeignKey("study_version.id"), nullable=False),
+    *required(Integer, "revision", "latest"),
+    *required(Text, "displayed", "order", "verdict"),
+    Column("strength", Integer, nullable=False),
+    Column("content", Text),
+    *required(Text, "criteria", "flags", "reason"),
+    *required(Integer, "repeat", "extra"),
+    Column("active_ms", BigInteger),
+    Column("wall_ms", BigInteger),
+    Column("changes", Integer, nullable=False),
+    *required(Text, "client", "idempotency_key"),
+    Column("excluded", Text),
+    Column("created", BigInteger, nullable=False),
+    Column("correction", Text),
+    Column("spans", Text),
+    UniqueConstraint("assignment_id", "revision"),
+    UniqueConstraint("study_id", "idempotency_key"),
+    CheckConstraint("strength BETWEEN 0 AND 3", name="known_strength"),
+)
+Index("judgement_of_study", judgement.c.study_id, judgement.c.id)
+Index("judgement_of_item", judgement.c.item_id)
+Index("judgement_of_rater", judgement.c.rater_id, judgement.c.id)
+
+NOTICES = ("flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement")
+
+notice = study_table(
+    "notice",
+    Column("kind", Text, nullable=False),
+    Column("item_id", Key, ForeignKey("item.id")),
+    Column("rater_id", Key, ForeignKey("rater.id")),
+    Column("judgement_id", Key, ForeignKey("judgement.id")),
+    Column("text", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("closed", BigInteger),
+    Column("closed_by", Text),
+    one_of("kind", *NOTICES),
+)
+WAITING = notice.c.closed.is_(None)
+partial("notice_waiting", WAITING, notice.c.study_id, notice.c.kind, notice.c.id)
+Index("notice_of_item", notice.c.item_id)
+Index("notice_of_rater", notice.c.rater_id)
