@@ -29,7 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tutelage.people import Plan, add_rater, consent, create_study, open_store, start_session
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import LiveModels, set_live_models
 from tutelage.people.web import create_app
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name

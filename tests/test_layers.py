@@ -126,7 +126,7 @@ def test_planted_violations_are_found() -> None:
 PERMITTED = [
     ("people/app.py", "import starlette\nfrom tutelage.stats import agreement"),
     ("people/app.py", "from tutelage.base.version import __version__"),
-    ("people/web/drawings.py", "from tutelage.report.figures import draw"),
+    ("people/web/templating.py", "from tutelage.report.figures import draw"),
     ("core/kl.py", "import torch\nfrom tutelage.core.reduce import masked_mean"),
     ("core/kl.py", "import math\nfrom tutelage.base.errors import TutelageError"),
     ("algorithms/ppo.py", "from tutelage.core.kl import kl_estimate"),

@@ -30,20 +30,18 @@ from tutelage.people import (
     open_store,
     open_study,
 )
-from tutelage.people.chat_models import Models
-from tutelage.people.grants import NewInvitation, NewToken, NewWebhook
+from tutelage.people.live_conversation import Models
 from tutelage.people.recruitment import Recruitment, Visitor
-from tutelage.people.settings import Consent
+from tutelage.people.settings import Consent, NewInvitation, NewToken, NewWebhook
+from tutelage.people.store.access import end_session
 from tutelage.people.store.api_tokens import create_token, list_tokens, revoke_token
 from tutelage.people.store.consents import ask_consent
 from tutelage.people.store.inbox import set_alarm
 from tutelage.people.store.members import remove_member
-from tutelage.people.store.sessions import end_session
 from tutelage.people.store.visits import end_visit, enter, entry_of, list_visits, recruit, recruitment_of
 from tutelage.people.store.webhooks import add_webhook
 from tutelage.people.web import Served, create_server
-from tutelage.people.web.chat_page import ChatPage
-from tutelage.people.web.front import mount_of
+from tutelage.people.web.app import ChatPage, mount_of
 from tutelage.people.web.render import render
 
 from .chromium import ARGUMENTS, find

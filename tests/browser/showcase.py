@@ -32,8 +32,8 @@ from tutelage.people import (
 from tutelage.people.answers import Correction, Span
 from tutelage.people.live_conversation import keep_answer, next_step, say
 from tutelage.people.simulated_raters import TAU, SimulatedRater
+from tutelage.people.store.conversations import LiveModels, set_live_models
 from tutelage.people.store.items import Pool
-from tutelage.people.store.live_models import LiveModels, set_live_models
 
 DAYS = 9
 ANSWERS = 236
@@ -66,7 +66,7 @@ NAME = "Explain it to a child"
 TURNS = 4
 """Turns of a live conversation."""
 MODELS = ("tutor-2 (ppo)", "tutor-0 (sft)", "tutor-1 (ppo)")
-WriteCounts: TypeAlias = tuple[str, str, tuple[str, str]]
+ShownPair: TypeAlias = tuple[str, str, tuple[str, str]]
 CRITERIA = ("age-appropriate", "engaging", "accurate", "clear", "interactive")
 SHOWN = Presentation("Which answer would you rather give to a child of nine?", 3, CRITERIA, GUIDELINES)
 PLAN = Plan(overlap=3, gold_rate=0.06, repeat_rate=0.05)
@@ -125,11 +125,11 @@ RANKED = (
 )
 
 
-WRITTEN: tuple[WriteCounts, ...] = (
+WRITTEN: tuple[ShownPair, ...] = (
     ("fractions", "My teacher says one half is more than one quarter. But 4 is more than 2! Who is right?", FRACTIONS),
     ("loops", "How do I make Python count from 1 to 10 for me?", LOOPS),
 )
-PRACTICE: tuple[WriteCounts, ...] = (
+PRACTICE: tuple[ShownPair, ...] = (
     (
         "whales",
         "Is a whale a fish?",
@@ -200,8 +200,8 @@ MAMMAL = (
     "A whale looks like a fish, but it is a mammal: it comes up to breathe *air*, and whale mothers feed their young "
     "with milk. It belongs to the order Cetacea, like the dolphin."
 )
-WHALES: WriteCounts = ("whales", "Is a whale a fish?", (FISH, MAMMAL))
-TIDES: WriteCounts = (
+WHALES: ShownPair = ("whales", "Is a whale a fish?", (FISH, MAMMAL))
+TIDES: ShownPair = (
     "tides",
     "Why is there high tide and low tide?",
     ("The Moon pulls at the sea, and the sea bulges towards it.", "Because the sea breathes in and out."),
@@ -318,7 +318,7 @@ def _add_composed(store: Store, study: Study, count: int) -> None:
     add_items(store, study.id, prompts, completions, asked)
 
 
-def add_pairs(store: Store, study: Study, asked: Sequence[WriteCounts], *, pool: Pool = "production") -> None:
+def add_pairs(store: Store, study: Study, asked: Sequence[ShownPair], *, pool: Pool = "production") -> None:
     """Questions with two responses each; those of other pools have the first one as their known answer."""
     prompts = [Prompt(key, (Message("user", question),)) for key, question, _ in asked]
     completions = [

@@ -26,9 +26,9 @@ from tutelage.people import (
     create_study,
     start_session,
 )
-from tutelage.people.chat_models import Models, only_endpoints
 from tutelage.people.export import export_study
-from tutelage.people.grants import NewInvitation
+from tutelage.people.live_conversation import Models, only_endpoints
+from tutelage.people.settings import NewInvitation
 from tutelage.people.web import create_app
 from tutelage.people.web.site import cookie_name
 from tutelage.rollout.serving.asgi_server import listen, server

@@ -13,7 +13,7 @@ from tutelage.data.records import Message, Messages, ToolCall
 from tutelage.data.transport import Unanswered
 from tutelage.people import Presentation, Study, list_questions, list_votes, present, set_languages
 from tutelage.people.answers import Correction
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import LiveModels, set_live_models
 from tutelage.people.web import streams
 from tutelage.rollout.tools.builtin import load_tools
 

@@ -20,7 +20,7 @@ from tutelage.people import (
     set_languages,
 )
 from tutelage.people.kinds import KINDS
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import LiveModels, set_live_models
 
 from .sites import QUIET, Site, is_narrow, open_rating, press, saved, shown
 from .test_accessibility import faults

@@ -12,7 +12,7 @@ from tiers import long_except
 
 from tutelage.people import Answer, add_rater, list_votes, next_assignment, release, start_session, submit
 from tutelage.people.store import assignments
-from tutelage.people.store.sessions import end_session
+from tutelage.people.store.access import end_session
 
 from .sites import QUIET, Requests, Shown, Site, open_rating, press, ready, saved, shown, until
 from .test_accessibility import faults

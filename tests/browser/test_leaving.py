@@ -5,7 +5,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, Route, expect
 
 from tutelage.people import list_votes, start_session
-from tutelage.people.store.sessions import end_session
+from tutelage.people.store.access import end_session
 
 from .sites import Requests, Site, is_narrow, open_rating, press, ready, saved, shown, until
 from .test_accessibility import faults

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from starlette.types import ASGIApp
 
 from tutelage.people import Store, Study, create_invite, list_votes, open_store, start_session
-from tutelage.people.grants import NewInvitation
+from tutelage.people.settings import NewInvitation
 from tutelage.people.store.members import list_team
 from tutelage.people.web import Served, create_server
 

@@ -10,7 +10,7 @@ from served import serving
 
 from tutelage.commands.line import main
 from tutelage.people import list_questions, open_store, open_study
-from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.conversations import find_live_models
 
 Captured = pytest.CaptureFixture[str]
 

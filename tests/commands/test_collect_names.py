@@ -37,9 +37,8 @@ from tutelage.people import (
     write_note,
 )
 from tutelage.people.answers import Correction, Span
-from tutelage.people.delivery import notice_row
-from tutelage.people.grants import NewToken
-from tutelage.people.notification import InboxMessage
+from tutelage.people.notification import InboxMessage, notice_row
+from tutelage.people.settings import NewToken
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.inbox import list_notices
 from tutelage.people.store.members import Identity, sign_in

@@ -29,7 +29,7 @@ from tutelage.people.answers import Correction
 from tutelage.people.kinds.likert import rated
 from tutelage.people.kinds.ranking import ranked
 from tutelage.people.live_conversation import keep_answer, next_step, say
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import LiveModels, set_live_models
 
 PLAN = Plan(overlap=1, gold_rate=0.0, repeat_rate=0.0)
 PAIRS = 6

@@ -22,8 +22,8 @@ from tutelage.commands.promote.run import weights_name
 from tutelage.commands.watch import WatchSettings
 from tutelage.data.records import user
 from tutelage.people import Store, add_rater, open_store, open_study, submit
-from tutelage.people.grants import NewToken
 from tutelage.people.programs.study_progress import DatabaseSource, Progress
+from tutelage.people.settings import NewToken
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.completions import ServedCompletion
 from tutelage.people.user_feedback import keep_completion

@@ -27,7 +27,7 @@ from tutelage.people import (
 )
 from tutelage.people.live_conversation import Talk, keep_answer, next_step, open_turn
 from tutelage.people.store import engine
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import LiveModels, set_live_models
 
 from .worlds import QUIET, asked, better, raters_of, study_of, work
 

@@ -4,8 +4,11 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scripted_chat import finished
+from served import serving
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_demonstrations, load_preferences
@@ -36,13 +39,22 @@ from tutelage.people import (
 from tutelage.people.answers import Correction
 from tutelage.people.assignment import why_nothing
 from tutelage.people.export import export_study
-from tutelage.people.live_conversation import Talk, end_conversation, keep_answer, next_step, open_turn, say
+from tutelage.people.live_conversation import (
+    EndpointModel,
+    Talk,
+    end_conversation,
+    endpoint_of,
+    keep_answer,
+    next_step,
+    only_endpoints,
+    open_turn,
+    say,
+)
 from tutelage.people.selection import Selection
 from tutelage.people.settings import Consent
 from tutelage.people.store.consents import ask_consent
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import ERASED, LiveModels, Reply, erase_conversations, set_live_models
 from tutelage.people.store.rater_erasure import forget
-from tutelage.people.store.turns import ERASED, Reply, erase_conversations
 from tutelage.people.training_data import traces_in_talks, training_demonstrations, training_pairs
 
 from .worlds import SECRET, Clock
@@ -520,3 +532,41 @@ def test_a_better_step_branches_the_trace(lite: Store, tmp_path: Path) -> None:
     assert talk_of(store, rater).messages == (*asked, Message("assistant", "No need to add: 3."))
     (pair,) = training_pairs(label_study(store, study.id, Selection()), ("corrections",))
     assert (pair.record.messages, pair.record.rejected) == (asked, CALLED)
+
+
+def test_an_address_names_the_endpoint_and_the_model() -> None:
+    endpoint = endpoint_of("http://host:8000/v1#org/model-7b", "sesame")
+    assert (endpoint.url, endpoint.model, endpoint.key) == ("http://host:8000/v1", "org/model-7b", "sesame")
+    assert endpoint_of("https://host/v1").model == ""
+
+
+def reply(model: EndpointModel) -> str:
+    async def scene() -> str:
+        return "".join([piece.text async for piece in model.pieces(user("Hi"))])
+
+    return finished(scene())
+
+
+def test_the_only_model_of_an_endpoint_need_not_be_named() -> None:
+    chunk = {"choices": [{"delta": {"content": "Hello"}, "finish_reason": "stop"}]}
+
+    def answer(body: dict[str, Any], number: int) -> Any:
+        return {"data": [{"id": "the-one"}]} if body["path"] == "/v1/models" else f"data: {json.dumps(chunk)}\n\n"
+
+    with serving(answer) as served:
+        assert reply(EndpointModel(endpoint_of(served.url))) == "Hello"
+    assert [asked.get("model") for asked in served.asked] == [None, "the-one"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [({"data": [{"id": "a"}, {"id": "b"}]}, "serves 2 models \\(a, b\\)"), ({"odd": 1}, "does not list models")],
+)
+def test_where_there_are_several_the_address_must_name_one(listed: dict[str, Any], words: str) -> None:
+    with serving(lambda body, number: listed) as served, pytest.raises(TutelageError, match=f"{words}.*#MODEL"):
+        reply(EndpointModel(endpoint_of(served.url)))
+
+
+def test_a_folder_needs_somebody_to_serve_it() -> None:
+    with pytest.raises(TutelageError, match="runs/ppo"):
+        only_endpoints("runs/ppo")

@@ -27,7 +27,7 @@ from tutelage.people.rater_progress import (
     rater_progress,
 )
 from tutelage.people.recruitment import Recruitment, Visitor
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import LiveModels, set_live_models
 from tutelage.people.store.visits import end_visit, enter, recruit
 
 from .worlds import QUIET, Clock, asked, better, novice_of, raters_of, records, study_of, work

@@ -33,8 +33,7 @@ from tutelage.people.live_conversation import keep_answer, next_step, say
 from tutelage.people.redaction import find_places
 from tutelage.people.restoration import import_export
 from tutelage.people.selection import Selection
-from tutelage.people.store.live_models import LiveModels, set_live_models
-from tutelage.people.store.turns import Reply
+from tutelage.people.store.conversations import LiveModels, Reply, set_live_models
 
 from .test_live_conversation import answered
 from .worlds import SECRET, asked, records

@@ -14,15 +14,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.worlds import gold
 from tutelage.data.worlds.styles import choose_style, compose
 from tutelage.data.worlds.topics import topics
-from tutelage.people.simulated_raters import (
-    TAU,
-    SimulatedRater,
-    SimulatedVote,
-    calibrated_tau,
-    ceiling,
-    pair_agreement,
-    panel,
-)
+from tutelage.people.simulated_raters import TAU, SimulatedRater, SimulatedVote, calibrated_tau, pair_agreement, panel
 
 
 @cache
@@ -102,6 +94,11 @@ def test_calibration_finds_the_tau_of_an_agreement() -> None:
     # One difference can be solved by hand: p² + (1 - p)² = 0.68 for p = 0.8, and σ(Δ/τ) = 0.8 for τ = Δ / ln 4.
     assert calibrated_tau([2.0, -2.0], 0.68) == pytest.approx(2.0 / 1.3862943611)
     assert calibrated_tau(deltas()) == pytest.approx(TAU, rel=0.05)
+
+
+def ceiling(deltas: list[float], tau: float) -> float:
+    """The maximum accuracy against single votes: E[max(σ, 1 - σ)], σ = σ(Δ / τ)."""
+    return sum(1 / (1 + exp(-abs(delta) / tau)) for delta in deltas) / len(deltas)
 
 
 def test_the_ceiling_is_what_an_oracle_scores_against_single_votes() -> None:
@@ -200,4 +197,4 @@ def test_impossible_requests_are_refused() -> None:
     with pytest.raises(TutelageError, match="noise"):
         calibrated_tau([0.0, 0.0])
     with pytest.raises(TutelageError, match="pair"):
-        ceiling([], 1.0)
+        pair_agreement([], 1.0)

@@ -37,7 +37,7 @@ PAGES = {
     "tutelage.models.gguf_reader": "installation",
     "tutelage.people": "collecting",
     "tutelage.people.recruitment": "howto/prolific",
-    "tutelage.people.grants": "collecting_api",
+    "tutelage.people.settings": "collecting_api",
     "tutelage.people.programs": "collecting_api",
     "tutelage.people.store.api_tokens": "collecting_api",
     "tutelage.people.store.webhooks": "collecting_api",

@@ -18,7 +18,7 @@ from tutelage.commands.study_questions import Questions, known_questions, main_q
 if TYPE_CHECKING:
     from tutelage.base.config.bases import EpisodeSettings
     from tutelage.people import Presentation, Store, Study
-    from tutelage.people.store.live_models import LiveModels
+    from tutelage.people.store.conversations import LiveModels
 
 
 def make(settings: Init, lineage: Mapping[str, object] | None = None, episodes: "EpisodeSettings | None" = None) -> int:
@@ -30,7 +30,7 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None, episodes: 
     """
     from tutelage.commands.display import display
     from tutelage.people import add_items, open_round, open_store
-    from tutelage.people.chat_models import is_address
+    from tutelage.people.live_conversation import is_address
     from tutelage.people.store.visits import work_in
 
     with display(), phase("questions"):
@@ -88,7 +88,7 @@ def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Stu
 
 def _live_models(settings: Init) -> "LiveModels | None":
     """Return the models for live conversations, if any."""
-    from tutelage.people.store.live_models import LiveModels
+    from tutelage.people.store.conversations import LiveModels
 
     if not settings.live:
         return None
@@ -104,7 +104,7 @@ def _live_models(settings: Init) -> "LiveModels | None":
 
 def _converse(store: "Store", study: "Study", live: "LiveModels") -> str:
     """Enable live conversations with the models in the study. Returns a sentence about them."""
-    from tutelage.people.store.live_models import set_live_models
+    from tutelage.people.store.conversations import set_live_models
 
     live, new = set_live_models(store, study.id, live, actor=operator())
     models = " and ".join(live.names)

@@ -55,14 +55,14 @@ def main_questions(settings: Init, episodes: "EpisodeSettings | None" = None) ->
 
 def _ready(settings: Init) -> Questions:
     from tutelage.data.formats import load_preferences, load_trace_pairs, load_traces
-    from tutelage.people.vote_import import pairs_to_judge, steps_to_judge, traces_to_compare
+    from tutelage.people.vote_import import pairs_to_judge, steps_to_judge
 
     gallery = _gallery(settings, settings.from_traces or settings.from_pairs)
     if settings.from_traces:
         traces = load_traces(settings.from_traces)
         described, judged = traces.describe(), steps_to_judge(traces.records, most=settings.limit)
     elif (acted := load_trace_pairs(settings.from_pairs)) is not None:
-        described, judged = acted.describe(), traces_to_compare(acted.records, most=settings.limit)
+        described, judged = acted.describe(), pairs_to_judge(acted.records, most=settings.limit)
     else:
         pairs = load_preferences(settings.from_pairs, images=True)
         described, judged = pairs.describe(), pairs_to_judge(gallery.records(pairs), most=settings.limit)

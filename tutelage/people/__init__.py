@@ -17,25 +17,24 @@ For reproducible simulations, pass a clock to `open_store` and a secret to `crea
 The modules, in the order in which an answer passes through them:
 
     store/          the only SQL: tables, migrations and backups, transactions, queries
-    settings        the plan of a study and its consent text; validation: ranges of settings, errors by field
+    settings        plan of a study, consent text, what gives access; validation: ranges of settings, errors by field
     assignment      assignment of questions: next_assignment, renew, release, why_nothing, reserve_item (owners)
     rater_progress  progress of raters, and quotas that exceed the remaining questions
     kinds/          kinds of questions: pairs, rankings, ratings; each defines its answers and the pairs they imply
-    live_conversation  next_step, say, keep_answer: conversations whose turns are judged as pairs
-    chat_models     models of live conversations, by name
+    live_conversation  next_step, say, keep_answer: conversations whose turns are judged as pairs; their models
     user_feedback   completions of a served model, and what its users say of them, as questions
     answers         answers in displayed and canonical form, with corrections and marked spans
     submission      submit: idempotent, with revisions
     selection       selection of votes that count, and the fate of every judgement
     aggregation     one label per pair: the Dawid-Skene posterior with raters weighted by reliability
     training_data   preferences, label_study: training rows as of a snapshot (freeze), with their sources
-    correction_data corrections as training rows; differences: word differences for display
+    correction_data corrections as training rows
     export          export_study: files with a reconciliation (manifest); restoration: a study from its export
     vote_import     import_votes (tables of other tools, read by vote_tables with a vote_mapping), pairs_to_judge
     recruitment     platforms, settings of recruitment, cost estimate
     remuneration    end of a visit from a platform, and the payment table
-    notification    notices of the inbox, sent to owners by webhook and e-mail (mail)
-    delivery        webhooks of a study: signed, retried, delivered once
+    notification    notices of the inbox, sent to owners by webhook and e-mail (mail); webhooks of a study: signed,
+                    retried, delivered once
     programs/       API values, client, webhook signatures, and waiting for progress
     statistics/     agreement, raters, labels, models
     languages/      translations; Sentence: a sentence that can be translated later
@@ -63,11 +62,14 @@ _NAMES = {
         "Invite",
         "accept_invite",
         "create_invite",
+        "end_session",
         "list_invites",
         "peek_invite",
         "personal_link",
         "personal_links",
+        "rater_of_session",
         "revoke_invite",
+        "start_session",
     ),
     "people.store.assignments": ("Assignment",),
     "people.store.backup": ("backup",),
@@ -90,7 +92,6 @@ _NAMES = {
         "get_rater",
         "list_raters",
     ),
-    "people.store.sessions": ("end_session", "rater_of_session", "start_session"),
     "people.store.studies": (
         "Presentation",
         "Study",

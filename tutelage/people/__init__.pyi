@@ -14,11 +14,14 @@ from tutelage.people.settings import Plan as Plan
 from tutelage.people.store.access import Invite as Invite
 from tutelage.people.store.access import accept_invite as accept_invite
 from tutelage.people.store.access import create_invite as create_invite
+from tutelage.people.store.access import end_session as end_session
 from tutelage.people.store.access import list_invites as list_invites
 from tutelage.people.store.access import peek_invite as peek_invite
 from tutelage.people.store.access import personal_link as personal_link
 from tutelage.people.store.access import personal_links as personal_links
+from tutelage.people.store.access import rater_of_session as rater_of_session
 from tutelage.people.store.access import revoke_invite as revoke_invite
+from tutelage.people.store.access import start_session as start_session
 from tutelage.people.store.assignments import Assignment as Assignment
 from tutelage.people.store.backup import backup as backup
 from tutelage.people.store.database import check as check
@@ -57,9 +60,6 @@ from tutelage.people.store.raters import consent as consent
 from tutelage.people.store.raters import find_rater as find_rater
 from tutelage.people.store.raters import get_rater as get_rater
 from tutelage.people.store.raters import list_raters as list_raters
-from tutelage.people.store.sessions import end_session as end_session
-from tutelage.people.store.sessions import rater_of_session as rater_of_session
-from tutelage.people.store.sessions import start_session as start_session
 from tutelage.people.store.studies import Presentation as Presentation
 from tutelage.people.store.studies import Study as Study
 from tutelage.people.store.studies import create_study as create_study

@@ -92,10 +92,7 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
     two responses, its key); only a and b are used.
 
     Strength is ignored if it cannot be calibrated: if no pair has two votes, or raters agree no more than by chance.
-
-    Raises:
-        TutelageError: a rater has two votes in force on one pair.
-    """
+    Raises TutelageError if a rater has two votes in force on one pair."""
     pairs = list(pair_votes(votes))
     decided = [pair for pair in pairs if pair.verdict in SIDES]
     coded = Votes.of([pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES)

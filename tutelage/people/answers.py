@@ -18,7 +18,7 @@ from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Step
 from tutelage.people.languages import Sentence
-from tutelage.people.validation import FieldError, refuse_unstorable
+from tutelage.people.validation import FieldError, StudyError, refuse_unstorable
 
 LETTERS = "abcdef"
 LONGEST_CORRECTION = 60_000
@@ -203,11 +203,8 @@ def answer_from(row: Mapping[str, Any], order: Sequence[int]) -> Answer:
 
 
 def check_envelope(answer: Answer) -> None:
-    """Check the parts of an answer that all kinds of questions share.
-
-    Raises:
-        TutelageError: a part of the answer is invalid.
-    """
+    """Check the parts of an answer that all kinds of questions share. Raises TutelageError if a part of the answer is
+    invalid."""
     if answer.choice == "skip" and not (answer.reason.strip() or answer.flags):
         raise TutelageError("A skipped question needs a reason or a flag.")
     _check_texts(answer)
@@ -313,26 +310,24 @@ def check_correction(correction: Correction, texts: Sequence[str], steps: Sequen
     if correction.step is not None and (step is None or isinstance(step, str)):
         raise TutelageError(f"There is no step {correction.step + 1} of a trace on the screen to correct.")
     if len(correction.text) > LONGEST_CORRECTION:
-        raise TutelageError(
-            Sentence(
-                "The better response has %(length)s characters; at most %(most)s are kept.",
-                length=len(correction.text),
-                most=LONGEST_CORRECTION,
-            )
+        raise StudyError(
+            "The better response has %(length)s characters; at most %(most)s are kept.",
+            length=len(correction.text),
+            most=LONGEST_CORRECTION,
         )
     refuse_unstorable(correction.text, Sentence("The better response"))
     if not correction.text.strip():
-        raise TutelageError(Sentence("The better response is empty; leave it out, or write it."))
+        raise StudyError("The better response is empty; leave it out, or write it.")
     own = [step[0].content] if step and not isinstance(step, str) and not step[0].calls else []
     written = texts if correction.step is None else own
     if _plain(correction.text) in map(_plain, written):
-        raise TutelageError(Sentence("The better response is one of those shown, without a change."))
+        raise StudyError("The better response is one of those shown, without a change.")
 
 
 def check_spans(spans: Sequence[Span], texts: Sequence[str], categories: Sequence[str]) -> None:
     """Raises TutelageError for spans that are invalid for the responses `texts`, from left to right."""
     if len(spans) > MOST_SPANS or len(set(spans)) != len(spans):
-        raise TutelageError(Sentence("An answer marks at most %(most)s spans, each once.", most=MOST_SPANS))
+        raise StudyError("An answer marks at most %(most)s spans, each once.", most=MOST_SPANS)
     for span in spans:
         if span.category not in categories:
             raise TutelageError(

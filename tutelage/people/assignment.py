@@ -32,10 +32,10 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence, counted
 from tutelage.people.store import assignments, open_items
 from tutelage.people.store.assignments import Assignment, find_item, load_assignment
-from tutelage.people.store.counters import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.items import LockedItem, lock_item
 from tutelage.people.store.open_items import may_come_back
-from tutelage.people.store.raters import DECIDING, Rater, count_asked, get_rater, lock_rater, touch_rater
+from tutelage.people.store.raters import DECIDING, Rater, get_rater, lock_rater, update_rater
 from tutelage.people.store.studies import SHUFFLES, Study, study_of
 
 ChosenBy: TypeAlias = Literal[
@@ -94,11 +94,8 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
 
 def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
     """Reserve an item for adjudication by an owner or reviewer, in addition to the raters' answers and without filling
-    a place. If the item is already assigned to them, return that assignment.
-
-    Raises:
-        TutelageError: the item does not exist, or the rater is neither owner nor reviewer.
-    """
+    a place. If the item is already assigned to them, return that assignment. Raises TutelageError if the item does not
+    exist, or the rater is neither owner nor reviewer."""
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         study = study_of(connection, rater.study_id)
@@ -138,7 +135,7 @@ def renew(store: Store, rater_id: int) -> int:
         rater = lock_rater(connection, rater_id)
         ends = _lease_end(store, study_of(connection, rater.study_id))
         assignments.renew(connection, assignments.held_assignments(connection, rater_id), ends)
-        touch_rater(connection, rater_id, store.now())
+        update_rater(connection, rater_id, seen=store.now())
         return ends
 
 
@@ -320,5 +317,5 @@ def _reserve(store: Store, connection: Connection, study: Study, rater: Rater, c
         "lease_ends": _lease_end(store, study),
     }
     assignment_id = assignments.lease(connection, row, choice.item, now)
-    count_asked(connection, rater, now)
+    update_rater(connection, rater.id, seen=now, asked=rater.asked + 1)
     return load_assignment(connection, assignment_id)

@@ -43,15 +43,14 @@ from tutelage.people.kinds import find_kind
 from tutelage.people.manifest import describe, marking
 from tutelage.people.redaction import Hints, find_places, redact_rater, redact_reasons, redact_study, search_of
 from tutelage.people.selection import Selection
+from tutelage.people.store.additions import list_images
 from tutelage.people.store.consents import Agreement, Agreements, list_agreements
+from tutelage.people.store.conversations import LIVE, find_live_models
 from tutelage.people.store.engine import Store
 from tutelage.people.store.events import record_export
-from tutelage.people.store.images import list_images
 from tutelage.people.store.item_catalogue import Question, list_questions
-from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import Rater, list_raters
 from tutelage.people.store.studies import Study, list_studies, list_versions, study_of
-from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Snapshot, Vote, vote_row
 from tutelage.people.tool_rows import Tool, tool_rows
 from tutelage.people.training_data import LabelledStudy, Row, chosen_turns, label_study
@@ -72,12 +71,8 @@ def export_study(
     """Export a study into a new folder, atomically, and record the export in the study. With `redact`, likely personal
     data in texts written by people is replaced by its kind, such as `[email]`. With `names`, raters.jsonl includes the
     names of raters, and only the owner of the folder can read it. For each of `tools` there is a file of preferences in
-    its shape (`tool_rows`).
-
-    Raises:
-        TutelageError: the folder exists or cannot be written, the selection would mix versions, or the libraries that
-            `redact` needs are not installed.
-    """
+    its shape (`tool_rows`). Raises TutelageError if the folder exists or cannot be written, the selection would mix
+    versions, or the libraries that `redact` needs are not installed."""
     if folder.exists():
         raise TutelageError(f"{folder} already exists; export into a new folder.")
     selection = selection or Selection()

@@ -105,11 +105,8 @@ class Gallery:
         self._not_shown: dict[str, list[str]] = {}
 
     def records(self, loaded: LoadedRecords[T]) -> Iterator[T]:
-        """The records as texts of a study; the images of each are read when it is.
-
-        Raises:
-            TutelageError: an image part has no file that can be shown, or the images are too large.
-        """
+        """The records as texts of a study; the images of each are read when it is. Raises TutelageError if an image
+        part has no file that can be shown, or the images are too large."""
         places = zip(loaded.records, loaded.places, strict=True)
         return (cast(T, self._record(record, where)) for record, where in places)
 

@@ -8,23 +8,120 @@ answers, repeats, and turns of other raters that need a second vote.
 All state is in the database, so that a conversation survives interruptions at any point.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Message, Messages
+from tutelage.data.chat_endpoint import Endpoint
+from tutelage.data.chat_stream import ChatStream, ReplyPiece
+from tutelage.data.records import Message, Messages, ToolCall
+from tutelage.data.transport import Transport
 from tutelage.people.answers import LONGEST_NAME
 from tutelage.people.assignment import next_assignment, refusal, reserve_turn
 from tutelage.people.languages import Sentence
-from tutelage.people.store import turns
+from tutelage.people.store import conversations
 from tutelage.people.store.additions import steps_to_text
 from tutelage.people.store.assignments import Assignment
+from tutelage.people.store.conversations import (
+    LiveModels,
+    Reply,
+    Turn,
+    check_message,
+    displayed_order,
+    find_live_models,
+    last_turn,
+    load_live_models,
+    load_turn,
+    messages_after,
+    replies_of,
+)
 from tutelage.people.store.engine import Connection, Store
-from tutelage.people.store.live_models import LiveModels, check_message, find_live_models, load_live_models
-from tutelage.people.store.raters import Rater, get_rater, lock_rater, touch_rater
+from tutelage.people.store.raters import Rater, get_rater, lock_rater, update_rater
 from tutelage.people.store.studies import Study, study_of
-from tutelage.people.store.turns import Reply, Turn, displayed_order, last_turn, load_turn, messages_after, replies_of
-from tutelage.people.validation import refuse_unstorable
+from tutelage.people.validation import StudyError, refuse_unstorable
+
+SILENCE = 60.0
+"""Timeout for output of a model, in seconds."""
+
+
+class ChatModel(Protocol):
+    """A model that responds to conversations."""
+
+    def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
+        """Stream the response in pieces; the last one has ended. Raises TutelageError like `ChatStream.pieces`."""
+
+
+Models: TypeAlias = Callable[[str], ChatModel]
+"""The model with a name. Raises TutelageError for an unknown name."""
+
+
+class LiveTools(Protocol):
+    """Tools that the models of live conversations call; `schemas` are those of their functions."""
+
+    @property
+    def schemas(self) -> tuple[str, ...]: ...
+
+    def among(self, schemas: Sequence[str]) -> "LiveTools":
+        """Those of the tools that a conversation with these schemas offers."""
+
+    async def run(self, call: ToolCall) -> Message:
+        """The result of a call, with what went wrong as its text, such as a tool that is not among these. Raises
+        TutelageError for a fault outside."""
+
+
+def is_address(name: str) -> bool:
+    """Whether the name of a model is the URL of an endpoint rather than a folder."""
+    return name.startswith(("http://", "https://"))
+
+
+def endpoint_of(name: str, key: str = "") -> Endpoint:
+    """The endpoint for `http://host:8000/v1#MODEL`; without #MODEL, the model is unspecified."""
+    url, _, model = name.partition("#")
+    return Endpoint(url, model, key, SILENCE)
+
+
+@dataclass
+class EndpointModel:
+    """A model served by an endpoint. If unspecified, it is the only model that the endpoint lists."""
+
+    endpoint: Endpoint
+    _stream: ChatStream | None = field(default=None, init=False)
+
+    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
+        if self._stream is None:
+            if not self.endpoint.model:
+                self.endpoint = replace(self.endpoint, model=await asyncio.to_thread(only_model, self.endpoint))
+            self._stream = ChatStream(self.endpoint)
+        async with aclosing(self._stream.pieces(messages, **options)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+def only_model(endpoint: Endpoint) -> str:
+    """The only model served by an endpoint. Raises TutelageError if there are several, or none."""
+    address = f"{endpoint.url.rstrip('/')}/models"
+    answer = Transport(f"The endpoint {endpoint.url}", endpoint.key, SILENCE, retries=0).get(address)
+    try:
+        names = [str(each["id"]) for each in answer["data"]]
+    except (KeyError, TypeError) as error:
+        raise TutelageError(f"{address} does not list models; write the address as {endpoint.url}#MODEL.") from error
+    if len(names) != 1:
+        raise TutelageError(
+            f"{endpoint.url} serves {len(names)} models ({', '.join(names[:5])}); write the address as "
+            f"{endpoint.url}#MODEL."
+        )
+    return names[0]
+
+
+def only_endpoints(name: str) -> ChatModel:
+    """The model of an endpoint. Raises TutelageError if the name is not a URL."""
+    if not is_address(name):
+        raise TutelageError(f"The model {name} is a folder; use `tutelage collect serve` to serve it.")
+    return EndpointModel(endpoint_of(name))
+
 
 OPENINGS = 3
 """Number of suggested openings displayed at a time."""
@@ -133,7 +230,7 @@ def say(
         raise TutelageError(f"A message needs an idempotency key of 1 to {LONGEST_NAME} characters.")
     with store.write() as connection:
         rater = lock_rater(connection, rater_id)
-        previous = turns.turn_of_key(connection, rater.study_id, key)
+        previous = conversations.turn_of_key(connection, rater.study_id, key)
         if previous is not None:
             if previous.rater_id != rater_id or previous.messages[-1].content != text:
                 raise TutelageError("The idempotency key was used for another message; every message needs its own.")
@@ -147,8 +244,8 @@ def say(
             raise TutelageError(reason)
         before, messages = _before(connection, study, rater_id, conversation)
         messages = (*messages, Message("user", text, tools=() if messages else tuple(tools)))
-        touch_rater(connection, rater_id, store.now())
-        return turns.begin_turn(connection, study, rater_id, before, messages, live, key, store.now())
+        update_rater(connection, rater_id, seen=store.now())
+        return conversations.begin_turn(connection, study, rater_id, before, messages, live, key, store.now())
 
 
 def _before(
@@ -159,26 +256,23 @@ def _before(
     state = _state(connection, study, last)
     current = None if last is None or state is None else last.conversation_id
     if current != conversation:
-        raise TutelageError(Sentence("This conversation has gone on or ended in another window: load the page again."))
+        raise StudyError("This conversation has gone on or ended in another window: load the page again.")
     if state is None:
         return None, ()
     if isinstance(state, Turn) or state.writing is not None:
-        raise TutelageError(Sentence("Say which of the last two answers is better first."))
+        raise StudyError("Say which of the last two answers is better first.")
     return last, state.messages
 
 
 def end_conversation(store: Store, rater_id: int, conversation: int) -> None:
-    """End a conversation: the next message starts a new one. Judgements are kept.
-
-    Raises:
-        TutelageError: the conversation is not the rater's latest.
-    """
+    """End a conversation: the next message starts a new one. Judgements are kept. Raises TutelageError if the
+    conversation is not the rater's latest."""
     with store.write() as connection:
         lock_rater(connection, rater_id)
         last = last_turn(connection, rater_id)
         if last is None or last.conversation_id != conversation:
-            raise TutelageError(Sentence("This conversation has ended already: load the page again."))
-        turns.end_conversation(connection, conversation, store.now())
+            raise StudyError("This conversation has ended already: load the page again.")
+        conversations.end_conversation(connection, conversation, store.now())
 
 
 def open_turn(store: Store, turn_id: int, rater_id: int) -> OpenTurn:
@@ -213,13 +307,13 @@ def keep_answer(
             raise TutelageError("Its rater was forgotten meanwhile, so nothing is stored.")
         live = load_live_models(connection, turn.live_id)
         options = ", ".join(f"{name} {value}" for name, value in sampling.items())
-        turn = turns.write_answer(
+        turn = conversations.write_answer(
             connection, turn, place, reply, sampler=live.names[place], sampling=options, finished=finished
         )
         if None in turn.answers:
             return False
         if turn.item_id is None and not turn.ended:
             study = study_of(connection, turn.study_id)
-            item_id = turns.add_item_of(connection, study, turn, live.round, store.now())
+            item_id = conversations.add_item_of(connection, study, turn, live.round, store.now())
             reserve_turn(store, connection, study, rater, item_id, displayed_order(study, turn))
         return True

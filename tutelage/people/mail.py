@@ -17,7 +17,7 @@ from tutelage.people.store.access import peek_invite, revoke_invite
 from tutelage.people.store.engine import DAY_MS, Store
 from tutelage.people.store.raters import get_rater
 from tutelage.people.store.studies import study_of
-from tutelage.people.validation import FieldError
+from tutelage.people.validation import FieldError, StudyError
 
 TIMEOUT_SECONDS = 20.0
 MAILED = Sentence("by e-mail")
@@ -45,11 +45,8 @@ class MailServer:
             check_header(self.sender)
 
     def send(self, to: str, subject: str, text: str) -> None:
-        """Send a mail.
-
-        Raises:
-            TutelageError: the server cannot be reached or rejects the mail; the message has no full stop.
-        """
+        """Send a mail. Raises TutelageError, whose message has no full stop, if the server cannot be reached or rejects
+        the mail."""
         parts = urlsplit(self.url)
         host, secure = parts.hostname or "", parts.scheme == "smtps"
         kind = smtplib.SMTP_SSL if secure else smtplib.SMTP
@@ -79,7 +76,7 @@ class MailServer:
 def check_header(addresses: str) -> None:
     """Raises TutelageError unless `addresses`, with or without names, are valid in the header of a mail."""
     if "@" not in addresses or not addresses.isprintable():
-        raise TutelageError(Sentence("'%(address)s' is no e-mail address.", address=addresses[:100]))
+        raise StudyError("'%(address)s' is no e-mail address.", address=addresses[:100])
 
 
 def check_address(address: str) -> None:
@@ -94,11 +91,7 @@ def check_address(address: str) -> None:
 
 def send_link(store: Store, server: MailServer, token: str, to: str, base: str, *, actor: str) -> None:
     """Mail a personal link, in the default language of the study; `base` is the URL of the site. If the mail fails, the
-    link is revoked.
-
-    Raises:
-        FieldError: the mail was not sent.
-    """
+    link is revoked. Raises FieldError if the mail was not sent."""
     invite = peek_invite(store, token)
     assert invite is not None, "the token was just made"
     assert invite.rater is not None, "the token is that of a personal link"

@@ -13,8 +13,8 @@ from tutelage.people.languages import LANGUAGES, Sentence, Share, counted
 from tutelage.people.selection import FATES, Selection, fate
 from tutelage.people.settings import Consent
 from tutelage.people.store.consents import Agreement, kept_texts, list_agreements, list_consents, shown_text, text_hash
+from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.engine import Store
-from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import list_raters
 from tutelage.people.store.studies import Study, list_versions
 from tutelage.people.store.votes import Vote, list_exclusions

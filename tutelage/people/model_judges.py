@@ -60,12 +60,9 @@ def judge_study(
     most: int | None = None,
 ) -> int:
     """Let a judge answer all questions new to it, or the next `most` of them; returns the number of answers. After an
-    interruption, the next call continues with the remaining questions.
-
-    Raises:
-        TutelageError: the study is neither of pairs nor of criteria, the name belongs to a person or to a judge with
-            another `detail`, or the judge fails; previous answers are kept.
-    """
+    interruption, the next call continues with the remaining questions. Raises TutelageError if the study is neither of
+    pairs nor of criteria, the name belongs to a person or to a judge with another `detail`, or the judge fails;
+    previous answers are kept."""
     study = study_of(store, study_id)
     traits = study.kind.traits
     if not (traits.sides or traits.rubrics):
@@ -85,11 +82,8 @@ def judge_study(
 
 
 def both_orders(question: Assignment, compare: Compare) -> Answer:
-    """The judge's answer to a question: the response preferred in both orders, else a tie.
-
-    Raises:
-        TutelageError: the question has an image, or the judge fails.
-    """
+    """The judge's answer to a question: the response preferred in both orders, else a tie. Raises TutelageError if the
+    question has an image, or the judge fails."""
     _refuse_images(question)
     opinion = in_both_orders(compare, question.messages, question.left, question.right).settled
     if opinion.preferred == "tie":
@@ -98,11 +92,8 @@ def both_orders(question: Assignment, compare: Compare) -> Answer:
 
 
 def by_criteria(question: Assignment, judge: JudgeCriterion) -> Answer:
-    """The judge's answer to a question about criteria; a missing verdict is unsure.
-
-    Raises:
-        TutelageError: the question has an image, or the judge fails.
-    """
+    """The judge's answer to a question about criteria; a missing verdict is unsure. Raises TutelageError if the
+    question has an image, or the judge fails."""
     _refuse_images(question)
     questions = [(text, criterion) for criterion in question.rubric for text in question.texts]
     decided = mapped(lambda each: judge(question.messages, *each), questions, AT_ONCE)

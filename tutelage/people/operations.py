@@ -15,10 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 from tutelage.base.config.hints import field_texts
-from tutelage.people.grants import Credential, NewInvitation, NewToken, NewWebhook, Right
 from tutelage.people.recruitment import Recruitment
 from tutelage.people.selection import Selection
-from tutelage.people.settings import Consent, Plan
+from tutelage.people.settings import Consent, Credential, NewInvitation, NewToken, NewWebhook, Plan, Right
 from tutelage.people.validation import NumberRange, limits_of
 from tutelage.people.vote_mapping import VoteMapping
 
@@ -95,11 +94,7 @@ class Amendment(Operation[Settings]):
         return settings
 
     def run(self, store: "Store", study_id: int, settings: Settings, actor: str) -> None:
-        """Put the settings in force, and record the actor.
-
-        Raises:
-            FieldError: a value is invalid.
-        """
+        """Put the settings in force, and record the actor. Raises FieldError if a value is invalid."""
         _function(self.change)(store, study_id, settings, actor=actor)
 
     def amend(self, store: "Store", study_id: int, values: Mapping[str, Any], actor: str) -> Settings:
@@ -134,11 +129,7 @@ class Grant(Operation[Settings]):
     path: str = dataclasses.field(default="", kw_only=True)
 
     def run(self, store: "Store", study_id: int, settings: Settings, actor: str) -> Credential:
-        """Create a grant, and record the actor.
-
-        Raises:
-            FieldError: a value is invalid.
-        """
+        """Create a grant, and record the actor. Raises FieldError if a value is invalid."""
         credential: Credential = _function(self.create)(store, study_id, settings, actor=actor)
         return credential
 
@@ -168,20 +159,13 @@ class TableImport(Operation[Settings]):
     take: str
 
     def settings_for(self, table: "Table", given: Mapping[str, Any]) -> Settings:
-        """The settings of an import: the values `given`, and a guess for the others.
-
-        Raises:
-            FieldError: a value is invalid.
-        """
+        """The settings of an import: the values `given`, and a guess for the others. Raises FieldError if a value is
+        invalid."""
         settings: Settings = _function(self.guess)(table, **given)
         return settings
 
     def look(self, store: "Store", study_id: int, table: "Table", settings: Settings) -> Any:
-        """The result that the import would have.
-
-        Raises:
-            FieldError: a setting does not fit the table.
-        """
+        """The result that the import would have. Raises FieldError if a setting does not fit the table."""
         return _function(self.preview)(store, study_id, table, settings)
 
     def run(self, store: "Store", study_id: int, table: "Table", settings: Settings, actor: str) -> Any:

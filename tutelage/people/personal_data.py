@@ -77,11 +77,8 @@ class Finding:
 
 
 class PersonalDataSearch:
-    """A search for personal data. `names` are names to detect.
-
-    Raises:
-        MissingExtra: the libraries of the extra `collect` are not installed.
-    """
+    """A search for personal data. `names` are names to detect. Raises MissingExtra if the libraries of the extra
+    `collect` are not installed."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         _libraries()

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 from tutelage.people.assignment import refusal
+from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.judgements import training_record
-from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.open_items import count_left, count_practice_left, room_of
 from tutelage.people.store.raters import Rater, crowd_kinds, get_rater, list_raters
 from tutelage.people.store.studies import Study, study_of

@@ -13,9 +13,8 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
-from tutelage.people.validation import FieldError, check_ranges, find_named, number
+from tutelage.people.validation import FieldError, StudyError, check_ranges, find_named, number
 
 PlatformName: TypeAlias = Literal["prolific", "mturk", "sona"]
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -61,35 +60,27 @@ class Platform:
         return "&".join(f"{name}={self.filled[name]}" for name in self.parameters)
 
     def visitor(self, read: Callable[[str], str]) -> Visitor:
-        """The visitor identified by URL parameters. `read` returns the value of a parameter, empty if missing.
-
-        Raises:
-            TutelageError: a parameter is missing or is not a valid identifier.
-        """
+        """The visitor identified by URL parameters. `read` returns the value of a parameter, empty if missing. Raises
+        TutelageError if a parameter is missing or is not a valid identifier."""
         if self.no_submission and read(self.submission) == self.no_submission:
             return Visitor(preview=True)
         values = {name: read(name) for name in self.parameters}
         missing = ", ".join(name for name, value in values.items() if not value)
         if missing:
-            raise TutelageError(
-                Sentence(
-                    "The link is not complete, it has no %(missing)s. Open it from %(platform)s, which fills in all of "
-                    "it.",
-                    missing=missing,
-                    platform=self.words,
-                )
+            raise StudyError(
+                "The link is not complete, it has no %(missing)s. Open it from %(platform)s, which fills in all of it.",
+                missing=missing,
+                platform=self.words,
             )
         wrong = [name for name, value in values.items() if not _IDENTIFIER.fullmatch(value)]
         if wrong:
             excerpt = values[wrong[0]][:40]
-            raise TutelageError(
-                Sentence(
-                    "%(name)s begins with “%(shown)s”, which %(platform)s would not write: an identifier has up to 64 "
-                    "letters, digits, - and _. Open the link from %(platform)s.",
-                    name=wrong[0],
-                    shown=excerpt,
-                    platform=self.words,
-                )
+            raise StudyError(
+                "%(name)s begins with “%(shown)s”, which %(platform)s would not write: an identifier has up to 64 "
+                "letters, digits, - and _. Open the link from %(platform)s.",
+                name=wrong[0],
+                shown=excerpt,
+                platform=self.words,
             )
         task = values[self.task] if self.task else ""
         return Visitor(values[self.worker], task, values[self.submission])

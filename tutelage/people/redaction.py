@@ -15,14 +15,14 @@ from typing import TypeAlias
 from tutelage.base.extras import MissingExtra
 from tutelage.data.records import Message
 from tutelage.data.transcripts import transcript_text
-from tutelage.people.answers import Correction, Span, map_displayed, map_texts, texts_in
+from tutelage.people.answers import Correction, map_displayed, map_texts, texts_in
 from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.languages import Sentence
 from tutelage.people.personal_data import KINDS, Finding, PersonalDataSearch, move_position, replace_findings
+from tutelage.people.store.conversations import LIVE
 from tutelage.people.store.engine import Store
 from tutelage.people.store.item_catalogue import Question
 from tutelage.people.store.raters import Rater, list_raters
-from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Vote
 from tutelage.people.training_data import LabelledStudy, Row
 
@@ -44,7 +44,6 @@ class Place:
 
     @property
     def name(self) -> Sentence:
-        """The name of the kind."""
         return KINDS[self.kind][0]
 
 
@@ -82,11 +81,8 @@ def find_places(store: Store, study_id: int, votes: Iterable[Vote], questions: I
 
 
 def search_of(store: Store, study_id: int) -> PersonalDataSearch:
-    """A search for personal data, including the names of people in the study.
-
-    Raises:
-        MissingExtra: the libraries of the extra `collect` are not installed.
-    """
+    """A search for personal data, including the names of people in the study. Raises MissingExtra if the libraries of
+    the extra `collect` are not installed."""
     return PersonalDataSearch(rater.name for rater in list_raters(store, study_id) if rater.kind == "human")
 
 
@@ -219,17 +215,17 @@ def _vote(vote: Vote, before: Question, find: _Find) -> Vote:
     if correction is not None:
         correction = _correction(correction, find)
     if spans and before.item.origin == LIVE:
-        spans = tuple(_span(span, find(before.texts[span.response])) for span in spans)
+        found = [find(before.texts[span.response]) for span in spans]
+        spans = tuple(
+            replace(span, start=move_position(span.start, each), end=move_position(span.end, each, end=True))
+            for span, each in zip(spans, found, strict=True)
+        )
     excluded = vote.excluded and _clean(vote.excluded, find)
     clean = partial(_clean, find=find)
     return replace(
         vote, reason=clean(vote.reason), excluded=excluded, correction=correction, spans=spans,
         content=map_texts(vote.content, clean), displayed=map_displayed(vote.displayed, clean),
     )  # fmt: skip
-
-
-def _span(span: Span, findings: Sequence[Finding]) -> Span:
-    return replace(span, start=move_position(span.start, findings), end=move_position(span.end, findings, end=True))
 
 
 def _row(row: Row, question: Question) -> Row:

@@ -35,11 +35,8 @@ from tutelage.people.store.votes import list_votes
 
 def import_export(store: Store, folder: Path, *, name: str | None = None, actor: str = "owner") -> Study:
     """Restore the study that was exported to this folder, optionally under another name. Posteriors are the same as in
-    the original; future random choices (order of sides, golds) differ.
-
-    Raises:
-        TutelageError: the folder does not contain an export, a file is missing or was modified, or the name is taken.
-    """
+    the original; future random choices (order of sides, golds) differ. Raises TutelageError if the folder does not
+    contain an export, a file is missing or was modified, or the name is taken."""
     manifest = _manifest(folder)
     facts = manifest["study"]
     versions = [

@@ -93,10 +93,7 @@ def fate(vote: "Vote", selection: Selection) -> str:
 
 def refuse_mixed_versions(votes: "Sequence[Vote]", selection: Selection) -> None:
     """Check that votes on several versions of the question are mixed only if the selection specifies the versions.
-
-    Raises:
-        FieldError: the votes are on several versions, and the selection specifies none.
-    """
+    Raises FieldError if the votes are on several versions, and the selection specifies none."""
     versions = sorted({vote.version for vote in votes})
     if selection.versions is None and len(versions) > 1:
         raise FieldError(

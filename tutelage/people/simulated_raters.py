@@ -125,11 +125,8 @@ NAMES = ("Amina", "Bruno", "Chen", "Dalia", "Emeka", "Freya", "Gita", "Hugo", "I
 
 
 def panel(seed: int, n: int = 6, tau: float = TAU) -> list[SimulatedRater]:
-    """A panel of n - 2 ordinary raters, one careless and one adversarial, in random order.
-
-    Raises:
-        TutelageError: n is less than 3 or greater than the number of names.
-    """
+    """A panel of n - 2 ordinary raters, one careless and one adversarial, in random order. Raises TutelageError if n is
+    less than 3 or greater than the number of names."""
     if not 3 <= n <= len(NAMES):
         raise TutelageError(
             f"A panel of {counted(n, 'rater')} is not possible: choose 3 to {len(NAMES)}, as one is careless and one "
@@ -152,19 +149,9 @@ def pair_agreement(deltas: Sequence[float], tau: float) -> float:
     return sum(p * p + (1 - p) * (1 - p) for p in chances) / len(chances)
 
 
-def ceiling(deltas: Sequence[float], tau: float) -> float:
-    """The maximum accuracy against single votes: E[max(σ, 1 - σ)], σ = σ(Δ / τ)."""
-    chances = [_sigmoid(delta / tau) for delta in _given(deltas)]
-    return sum(max(p, 1 - p) for p in chances) / len(chances)
-
-
 def calibrated_tau(deltas: Sequence[float], agreement: float = 0.725) -> float:
     """The τ for which `pair_agreement(deltas, τ)` equals `agreement`, by bisection of log τ (agreement decreases with
-    τ).
-
-    Raises:
-        TutelageError: `agreement` is not between 0.5 and the share of pairs with unequal gold.
-    """
+    τ). Raises TutelageError if `agreement` is not between 0.5 and the share of pairs with unequal gold."""
     size = max(abs(delta) for delta in _given(deltas))
     low, high = log(size * 1e-6) if size else 0.0, log(size * 1e6) if size else 0.0
     if not pair_agreement(deltas, exp(high)) < agreement < pair_agreement(deltas, exp(low)):

@@ -13,9 +13,9 @@ from tutelage.people.answers import Answer, check_correction, check_envelope, ch
 from tutelage.people.store import assignments, inbox, judgements, open_items, visits
 from tutelage.people.store.assignments import Lease, load_assignment
 from tutelage.people.store.completions import USE
-from tutelage.people.store.counters import ItemFacts, LockedItem, tally
 from tutelage.people.store.engine import Connection, Store, record_event
-from tutelage.people.store.judgements import JudgementRow
+from tutelage.people.store.items import LockedItem
+from tutelage.people.store.judgements import ItemFacts, JudgementRow, tally
 from tutelage.people.store.raters import DECIDING, Rater, add_tallies, finish_training, lock_rater
 from tutelage.people.store.studies import study_of
 

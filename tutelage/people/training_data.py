@@ -17,10 +17,10 @@ from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, known_a
 from tutelage.people.correction_data import CorrectedAnswer, corrected_answers, correction_fates
 from tutelage.people.images import turn_with_parts, with_parts
 from tutelage.people.selection import Selection, fate, refuse_mixed_versions
+from tutelage.people.store.conversations import LIVE
 from tutelage.people.store.engine import Store
 from tutelage.people.store.item_catalogue import Question, list_questions
 from tutelage.people.store.studies import study_of
-from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Snapshot, Vote, freeze, list_votes
 from tutelage.stats.vote_codes import Votes
 
@@ -93,22 +93,16 @@ def preferences(
     split: str | None = None,
     at: Snapshot | None = None,
 ) -> tuple[Preference, ...]:
-    """The preferences of a study for training, optionally of one split or as of a snapshot.
-
-    Raises:
-        TutelageError: a response is a trace of several messages.
-    """
+    """The preferences of a study for training, optionally of one split or as of a snapshot. Raises TutelageError if a
+    response is a trace of several messages."""
     labelled = label_study(store, study_id, selection or Selection(), at)
     _refuse_traces(labelled.rows)
     return tuple(row.preference for row in labelled.rows if split is None or row.question.prompt.split == split)
 
 
 def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot | None = None) -> LabelledStudy:
-    """Aggregate the votes of a study, and assign a fate to each.
-
-    Raises:
-        TutelageError: the votes are on several versions of the question, and the selection specifies none.
-    """
+    """Aggregate the votes of a study, and assign a fate to each. Raises TutelageError if the votes are on several
+    versions of the question, and the selection specifies none."""
     at = at or freeze(store, study_id)
     questions = {question.key: question for question in list_questions(store, study_id)}
     votes = list_votes(store, study_id, at=at, every_revision=True)

@@ -21,7 +21,7 @@ from tutelage.people.answers import BAD, GOOD, LONGEST_NAME, Answer, Correction,
 from tutelage.people.assignment import reserve_turn
 from tutelage.people.languages import LANGUAGES
 from tutelage.people.store import completions, judgements
-from tutelage.people.store.additions import SECOND_SHARE, NewItem, StoredResponse, add_talked_item
+from tutelage.people.store.additions import StoredResponse, add_single_item
 from tutelage.people.store.completions import USE, WRITTEN, KeptCompletion, ServedCompletion
 from tutelage.people.store.consents import agree, present_consent, shown_text, text_hash
 from tutelage.people.store.engine import DAY_MS, Connection, Store
@@ -33,7 +33,7 @@ from tutelage.people.store.raters import (
     has_stand_ins,
     insert_rater,
     lock_rater,
-    touch_rater,
+    update_rater,
 )
 from tutelage.people.store.studies import Study, study_of
 from tutelage.people.submission import submit_within
@@ -122,11 +122,7 @@ def is_in_share(study: Study, key: str, share: float) -> bool:
 def keep_completion(store: Store, study_id: int, rater_id: int, served: ServedCompletion) -> bool:
     """Store a completion of a user who agreed, so that feedback can refer to it even after a crash of this process.
     Characters that databases cannot store are replaced. Returns whether it was stored; it is not if the user was
-    forgotten meanwhile.
-
-    Raises:
-        Unavailable: the database cannot be written at the moment.
-    """
+    forgotten meanwhile. Raises Unavailable if the database cannot be written at the moment."""
     messages = tuple(replace(message, content=storable(message.content)) for message in served.messages)
     text = None if served.text is None else storable(served.text)
     with store.write(lasting=False) as connection:
@@ -134,7 +130,7 @@ def keep_completion(store: Store, study_id: int, rater_id: int, served: ServedCo
             return False
         stored, now = replace(served, messages=messages, text=text), store.now()
         completions.insert_completion(connection, study_id, rater_id, stored, now)
-        touch_rater(connection, rater_id, now)
+        update_rater(connection, rater_id, seen=now)
         return True
 
 
@@ -241,23 +237,15 @@ class _Desk:
             order = order[::-1]
         item_id = completions.item_of_key(self.connection, self.study.id, key)
         if item_id is None:
-            item_id = self._add(key, tuple(displayed[place] for place in order))
+            item_id = add_single_item(
+                self.connection, self.study, key, tuple(displayed[place] for place in order),
+                origin=USE, round=1, second=self.study.chance("second", key), now=self.store.now(),
+            )  # fmt: skip
         question = reserve_turn(self.store, self.connection, self.study, self.rater, item_id, order, chosen_by="use")
         before = judgements.find_judgements(self.connection, self.study.id, "", question.id)[1]
         previous = judgements.displayed_answer(self.connection, before.id) if before is not None else None
         if previous != (answer.choice, answer.strength):
             submit_within(self.connection, question.id, answer, self.store.now(), rater_id=self.rater.id)
-
-    def _add(self, key: str, responses: tuple[StoredResponse, ...]) -> int:
-        row = {
-            "prompt_id": responses[0].prompt_id, "origin": USE, "round": 1, "pool": "production", "gold": None,
-            "explanation": "", "overlap": None, "priority": 0.0,
-        }  # fmt: skip
-        second = self.study.chance("second", key) < SECOND_SHARE
-        overlap, now = self.study.plan.overlap, self.store.now()
-        return add_talked_item(
-            self.connection, self.study.id, key, NewItem(row, responses), overlap, now, second=second
-        )
 
     def _version(self, completion: KeptCompletion, number: int) -> tuple[int, str] | None:
         """Id and text of a version that the user wrote of a completion, by its number from 1."""

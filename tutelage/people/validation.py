@@ -10,6 +10,7 @@ from tutelage.base.sentences import Sentence
 
 T = TypeVar("T")
 NO_NUMBER = Sentence("%(what)s is “%(given)s”; give a number from %(least)s to %(most)s.")
+NO_SHARE = Sentence("%(what)s is “%(given)s”; give a share from 0 to %(most)s.")
 NO_WHOLE_NUMBER = Sentence("%(what)s is “%(given)s”; give a whole number from %(least)s to %(most)s.")
 LONGEST_SHOWN = 50
 """Maximum number of characters of an unknown name quoted in an error."""
@@ -42,13 +43,20 @@ def limits_of(field: "dataclasses.Field[Any]") -> NumberRange | None:
     return field.metadata.get("limits")
 
 
-class FieldError(TutelageError):
+class StudyError(TutelageError):
+    """An error that people read on pages, in their language: `message` is a `Sentence`, or the template of one with
+    these `values`."""
+
+    def __init__(self, message: str, /, **values: object) -> None:
+        super().__init__(message if isinstance(message, Sentence) else Sentence(message, **values))
+
+
+class FieldError(StudyError):
     """An invalid value of a field. `field` is the name of the field in its dataclass or function, and in the form,
     which shows the error next to the input."""
 
     def __init__(self, field: str, message: str, /, **values: object) -> None:
-        """`message` is a `Sentence`, or the template of one with these `values`."""
-        super().__init__(message if isinstance(message, Sentence) else Sentence(message, **values))
+        super().__init__(message, **values)
         self.field = field
 
 

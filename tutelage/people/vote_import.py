@@ -19,7 +19,6 @@ from tutelage.data.records import (
 )
 from tutelage.data.tables import Table
 from tutelage.data.traces import TracePair, split_trace, trace_text
-from tutelage.data.transcripts import transcript_text
 from tutelage.data.vote_rows import fold_name, meaning_name
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.languages import Sentence
@@ -29,6 +28,7 @@ from tutelage.people.store.items import Item, Pool, insert_items
 from tutelage.people.store.raters import find_rater, insert_rater, list_raters
 from tutelage.people.store.studies import list_versions, study_of
 from tutelage.people.table_items import completion_of, item_of, prompt_of
+from tutelage.people.validation import StudyError
 from tutelage.people.vote_mapping import ChoiceWord, DroppedVotes, ExampleVote, ImportPreview, ImportReport, VoteMapping
 from tutelage.people.vote_tables import Dropped, VotesRead, read_votes
 
@@ -57,10 +57,8 @@ def steps_to_judge(
 ) -> ReadyQuestions:
     """Completions in steps as questions, at most `most`. Their labels are the known answer in other pools than
     production: the first step that is more likely wrong than right, or none. `explanations` are those of the records.
-
-    Raises:
-        TutelageError: a step up to the known answer has no label, or the same steps have different known answers.
-    """
+    Raises TutelageError if a step up to the known answer has no label, or the same steps have different known
+    answers."""
     prompts: dict[str, Prompt] = {}
     completions: dict[str, CompletionRecord] = {}
     items: dict[str, Item] = {}
@@ -100,60 +98,38 @@ def _first_wrong(record: RatedSteps) -> int:
 
 
 def pairs_to_judge(
-    preferences: Iterable[Preference], *, origin: str = "imported", most: int | None = None
+    pairs: Iterable[Preference | TracePair], *, origin: str = "imported", most: int | None = None
 ) -> ReadyQuestions:
-    """Preference pairs as questions, at most `most`. The canonical order depends only on the texts, so that it does not
-    reveal the imported label."""
+    """Preference pairs or pairs of traces as questions, at most `most`. The canonical order depends only on the
+    responses, so that it does not reveal the imported label."""
     prompts: dict[str, Prompt] = {}
     completions: dict[str, CompletionRecord] = {}
     items: dict[str, Item] = {}
     identical = 0
-    for pair in preferences:
+    for pair in pairs:
         if len(items) == most:
             break
         if pair.chosen == pair.rejected:
             identical += 1
             continue
         prompt = prompt_of(pair.messages)
-        both = [_turn(prompt, turn) for turn in (pair.chosen, pair.rejected)]
+        both = [_response(prompt, side) for side in (pair.chosen, pair.rejected)]
         item = item_of(prompt, [completion.id for completion in both], origin)
         prompts[prompt.id], items[item.key] = prompt, item
         completions |= {completion.id: completion for completion in both}
     return ReadyQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical)
 
 
-def traces_to_compare(pairs: Iterable[TracePair], *, most: int | None = None) -> ReadyQuestions:
-    """Pairs of traces as questions, at most `most`; like `pairs_to_judge`."""
-    prompts: dict[str, Prompt] = {}
-    completions: dict[str, CompletionRecord] = {}
-    items: dict[str, Item] = {}
-    for pair in pairs:
-        if len(items) == most:
-            break
-        prompt = prompt_of(pair.messages)
-        both = [_trace(prompt, side) for side in (pair.chosen, pair.rejected)]
-        item = item_of(prompt, [completion.id for completion in both], "imported")
-        prompts[prompt.id], items[item.key] = prompt, item
-        completions |= {completion.id: completion for completion in both}
-    return ReadyQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()))
-
-
-def _trace(prompt: Prompt, side: Messages) -> CompletionRecord:
-    if len(side) == 1:
-        return _turn(prompt, spoken(side[0]))
-    _, steps = split_trace(side)
-    return CompletionRecord(
-        stable_id(prompt.id, json.dumps(list(map(step_value, steps)))), prompt.id, trace_text(steps), "", steps=steps
-    )
-
-
-def _turn(prompt: Prompt, turn: AssistantTurn) -> CompletionRecord:
-    """The record of a response; one with calls or thinking is a trace of one step. Its id is of the whole step, because
-    its text leaves out the thinking."""
-    if isinstance(turn, str):
-        return completion_of(prompt, turn, "")
-    key = stable_id(prompt.id, json.dumps(step_value((turn,))))
-    return CompletionRecord(key, prompt.id, transcript_text((turn,)), "", steps=((turn,),))
+def _response(prompt: Prompt, side: AssistantTurn | Messages) -> CompletionRecord:
+    """The record of a response; a turn with calls or thinking is a trace of one step. The id of a trace is of its
+    steps, because its text leaves out the thinking."""
+    if isinstance(side, tuple) and len(side) == 1:
+        side = spoken(side[0])
+    if isinstance(side, str):
+        return completion_of(prompt, side, "")
+    steps = split_trace(side)[1] if isinstance(side, tuple) else ((side,),)
+    value = list(map(step_value, steps)) if isinstance(side, tuple) else step_value((side,))
+    return CompletionRecord(stable_id(prompt.id, json.dumps(value)), prompt.id, trace_text(steps), "", steps=steps)
 
 
 def study_screen(store: Store, study_id: int) -> Screen:
@@ -163,11 +139,7 @@ def study_screen(store: Store, study_id: int) -> Screen:
 
 
 def preview_import(store: Store, study_id: int, table: Table, mapping: VoteMapping) -> ImportPreview:
-    """Read the votes of a table without storing them.
-
-    Raises:
-        TutelageError: a column is missing.
-    """
+    """Read the votes of a table without storing them. Raises TutelageError if a column is missing."""
     kind = study_of(store, study_id).kind
     read = read_votes(table, mapping, kind, study_screen(store, study_id))
     names = {fold_name(rater.name) for rater in list_raters(store, study_id)}
@@ -203,11 +175,8 @@ def import_votes(
 ) -> ImportReport:
     """Import the votes of a table (`data.tables.read_table`), atomically, with their prompts, responses, items and
     raters. Importing a table again adds nothing. A second vote of a rater on a pair is a revision: the last one is in
-    force.
-
-    Raises:
-        TutelageError: a column is missing, no vote is usable, or, without `partial`, some vote is unusable.
-    """
+    force. Raises TutelageError if a column is missing, no vote is usable, or, without `partial`, some vote is
+    unusable."""
     study = study_of(store, study_id)
     read = usable_votes(table, mapping, study.kind, study_screen(store, study_id))
     now = store.now()
@@ -217,11 +186,11 @@ def import_votes(
         )
         names, new = _raters(connection, study_id, read, table.source, now, actor)
         votes = [replace(vote, rater=names[vote.rater]) for vote in read.votes]
-        written = insert_answers(
+        written, known = insert_answers(
             connection, study_id, votes, now, source=table.source, actor=actor, rejected=read.rejected
         )
     revised = len(votes) - len({(vote.item, vote.rater) for vote in votes})
-    return ImportReport(written.new, revised, written.known, added.items, new, _dropped(read), read.remarks)
+    return ImportReport(written, revised, known, added.items, new, _dropped(read), read.remarks)
 
 
 def _dropped(read: VotesRead) -> tuple[DroppedVotes, ...]:
@@ -251,23 +220,19 @@ def usable_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen)
     read = read_votes(table, mapping, kind, screen)
     reasons = _list_reasons(read.faults if read.votes else read.dropped)
     if not read.votes:
-        raise TutelageError(
-            Sentence(
-                "No row of %(source)s holds a vote that can be used: %(reasons)s.",
-                source=str(table.source),
-                reasons=reasons,
-            )
+        raise StudyError(
+            "No row of %(source)s holds a vote that can be used: %(reasons)s.",
+            source=str(table.source),
+            reasons=reasons,
         )
     if read.faults and not mapping.partial:
         count = sum(number for number, _ in read.faults.values())
-        raise TutelageError(
-            Sentence(
-                "Nothing was imported: %(count)s of the votes in %(source)s cannot be used: %(reasons)s. Say what "
-                "choices mean (--choice 1=a), or leave such votes out (--partial).",
-                count=count,
-                source=str(table.source),
-                reasons=reasons,
-            )
+        raise StudyError(
+            "Nothing was imported: %(count)s of the votes in %(source)s cannot be used: %(reasons)s. Say what "
+            "choices mean (--choice 1=a), or leave such votes out (--partial).",
+            count=count,
+            source=str(table.source),
+            reasons=reasons,
         )
     return read
 

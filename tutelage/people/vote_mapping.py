@@ -53,11 +53,8 @@ class VoteMapping:
 
     @property
     def meanings(self) -> dict[str, tuple[str, int]]:
-        """Verdict and strength by word, as given by `choice`. A word may contain the equals sign itself.
-
-        Raises:
-            FieldError: a word has no meaning, or an unknown one.
-        """
+        """Verdict and strength by word, as given by `choice`. A word may contain the equals sign itself. Raises
+        FieldError if a word has no meaning, or an unknown one."""
         meanings = {}
         for each in self.choice:
             word, sign, meaning = each.rpartition("=")
@@ -174,11 +171,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
 
 
 def meaning_of(text: str) -> tuple[str, int]:
-    """The verdict and strength of a word in `MEANINGS`.
-
-    Raises:
-        FieldError: the word is not in `MEANINGS`.
-    """
+    """The verdict and strength of a word in `MEANINGS`. Raises FieldError if the word is not in `MEANINGS`."""
     refusal = Sentence("“%(given)s” is no meaning of a choice; it is one of %(known)s.")
     return find_named("choice", text.strip().lower(), CHOICES, refusal, known=MEANINGS)
 

@@ -44,7 +44,7 @@ from tutelage.people.table_items import (
     prompt_of,
     read_steps,
 )
-from tutelage.people.validation import FieldError, refuse_unstorable
+from tutelage.people.validation import FieldError, StudyError, refuse_unstorable
 from tutelage.people.vote_mapping import VoteMapping
 
 
@@ -59,12 +59,10 @@ def require_columns(table: Table, mapping: VoteMapping, kind: Kind) -> None:
         and not (kind.traits.steps and field == "b")
     }
     if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & set(missing.values()):
-        raise TutelageError(
-            Sentence(
-                "%(source)s holds pairs without votes (chosen, rejected). To ask people about them, make questions of "
-                "them: tutelage collect init STUDY --from-pairs %(source)s.",
-                source=str(table.source),
-            )
+        raise StudyError(
+            "%(source)s holds pairs without votes (chosen, rejected). To ask people about them, make questions of "
+            "them: tutelage collect init STUDY --from-pairs %(source)s.",
+            source=str(table.source),
         )
     if missing:
         raise FieldError(
@@ -123,11 +121,7 @@ def read_votes(table: Table, mapping: VoteMapping, kind: Kind, screen: Screen) -
     For kinds of questions other than pairs, columns as in an export's `votes.csv` (`Kind.cells`) replace the choice
     column. Where steps are judged, the only response is in the column of the first: a list of steps, or a text whose
     blank lines separate them. Where criteria are judged, the row has the rubric. Names and texts are the same by the
-    rules of `data.vote_rows`.
-
-    Raises:
-        TutelageError: a column is missing.
-    """
+    rules of `data.vote_rows`. Raises TutelageError if a column is missing."""
     require_columns(table, mapping, kind)
     reader = _VoteReader(mapping, kind, screen)
     for broken in table.broken:
@@ -333,13 +327,11 @@ class _VoteReader:
 
     def drop(self, reason: str, where: str) -> None:
         """Count an unusable vote."""
-        count, places = self._faults.get(reason, (0, ()))
-        self._faults[reason] = (count + 1, _with(places, where))
+        _count(self._faults, reason, where)
 
     def leave_out(self, reason: str, where: str) -> None:
         """Count a vote that is valid, but is not imported."""
-        count, places = self.left_out.get(reason, (0, ()))
-        self.left_out[reason] = (count + 1, _with(places, where))
+        _count(self.left_out, reason, where)
 
     def faults(self) -> dict[str, Places]:
         """Unusable votes by reason. Of reasons that differ only in the value, the most frequent are listed
@@ -358,11 +350,12 @@ class _VoteReader:
         return reasons
 
 
-def _with(places: tuple[str, ...], where: str) -> tuple[str, ...]:
-    """Append a location unless there are `SHOWN` already; locations of rows become sentences."""
-    if len(places) == SHOWN:
-        return places
-    return (*places, where.sentence() if isinstance(where, RowPlace) else where)
+def _count(dropped: dict[str, Places], reason: str, where: str) -> None:
+    """Count a vote, with its location unless there are `SHOWN` already; locations of rows become sentences."""
+    count, places = dropped.get(reason, (0, ()))
+    if len(places) < SHOWN:
+        places = (*places, where.sentence() if isinstance(where, RowPlace) else where)
+    dropped[reason] = count + 1, places
 
 
 def _unread(values: Values, columns: Collection[str]) -> Sentence:

@@ -31,7 +31,6 @@ from tutelage.people.answers import Canonical
 from tutelage.people.export import export_study
 from tutelage.people.kinds.kind import PairVerdict, RaterAnswer, ResponseValues, Screen
 from tutelage.people.kinds.steps import STEPS, first_wrong, judged, labels_until
-from tutelage.people.programs.new_rows import request_table
 from tutelage.people.restoration import import_export
 from tutelage.people.simulated_raters import ReliableRater
 from tutelage.people.statistics.cache import Keeper
@@ -40,6 +39,7 @@ from tutelage.people.store.studies import Presentation
 from tutelage.people.training_data import label_study
 from tutelage.people.vote_import import import_votes
 from tutelage.people.vote_mapping import VoteMapping
+from tutelage.people.web.api.changes import request_table
 
 FIRST, EACH = Screen(1, 2, steps=4), Screen(1, 3, steps=4)
 

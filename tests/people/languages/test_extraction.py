@@ -11,7 +11,7 @@ from offenders import for_each
 
 from tutelage.people.languages.catalogue import ENGLISH, LANGUAGES, catalogue
 from tutelage.people.languages.extraction import PEOPLE, template
-from tutelage.people.web.words import NOUNS
+from tutelage.people.web.templating import NOUNS
 
 OTHERS = [code for code in LANGUAGES if code != ENGLISH]
 VALUE = re.compile(r"%\((\w+)\)s")

@@ -15,9 +15,9 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_preferences
 from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.people import Store, Study, list_events, list_questions, preferences
-from tutelage.people.grants import RIGHTS, NewToken
 from tutelage.people.programs.client import StudyClient
 from tutelage.people.programs.signatures import signed_headers
+from tutelage.people.settings import RIGHTS, NewToken
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.web import create_app
 

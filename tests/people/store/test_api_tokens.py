@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store, create_study, list_events
-from tutelage.people.grants import NewToken
+from tutelage.people.settings import NewToken
 from tutelage.people.store import schema
 from tutelage.people.store.api_tokens import (
     PREFIX,

@@ -10,7 +10,7 @@ from tutelage.people.languages import LANGUAGES
 from tutelage.people.restoration import import_export
 from tutelage.people.settings import Consent
 from tutelage.people.store.consents import agree, ask_consent, is_standard, keep_texts, shown_text, text_hash
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import LiveModels, set_live_models
 from tutelage.people.store.studies import study_of
 from tutelage.people.web.pages.participation import must_agree
 

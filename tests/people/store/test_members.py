@@ -27,9 +27,9 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.export import export_study
-from tutelage.people.grants import NewInvitation
 from tutelage.people.restoration import import_export
 from tutelage.people.selection import Selection
+from tutelage.people.settings import NewInvitation
 from tutelage.people.store.members import Identity, list_team, remove_member, restore_member, sign_in
 from tutelage.people.store.rater_erasure import forget
 

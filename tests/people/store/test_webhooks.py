@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store, add_rater, list_events, open_store, write_note
-from tutelage.people.grants import NewWebhook
 from tutelage.people.programs.signatures import signed_headers, verify_webhook
+from tutelage.people.settings import NewWebhook
 from tutelage.people.store import schema
 from tutelage.people.store.inbox import notice_round
 from tutelage.people.store.webhooks import (

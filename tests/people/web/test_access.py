@@ -5,7 +5,7 @@ from offenders import for_each
 from starlette.routing import Mount
 
 from tutelage.people import add_rater, create_invite, find_rater, list_invites, list_votes, next_assignment
-from tutelage.people.grants import NewInvitation
+from tutelage.people.settings import NewInvitation
 from tutelage.people.web.api.dispatch import ROOT
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.call import Route

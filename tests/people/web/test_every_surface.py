@@ -17,8 +17,8 @@ from tutelage.commands.collect import subcommands as commands
 from tutelage.commands.collect.settings import SUBCOMMANDS
 from tutelage.data.readers import TableRow
 from tutelage.data.tables import Table
-from tutelage.people.grants import Credential, NewToken
 from tutelage.people.operations import AMENDMENTS, IMPORTS, Amendment, Grant, TableImport
+from tutelage.people.settings import Credential, NewToken
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.studies import study_of
 from tutelage.people.validation import FieldError, check_ranges, number

@@ -8,8 +8,8 @@ from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import add_rater, create_invite, list_votes
-from tutelage.people.grants import NewInvitation, NewToken
 from tutelage.people.languages import LANGUAGES
+from tutelage.people.settings import NewInvitation, NewToken
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.engine import Unavailable
 from tutelage.people.validation import FieldError

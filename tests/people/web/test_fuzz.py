@@ -15,7 +15,7 @@ from hostile import BODIES, TEXTS, VALUES
 from offenders import for_each
 
 from tutelage.people import operations
-from tutelage.people.grants import RIGHTS, NewToken
+from tutelage.people.settings import RIGHTS, NewToken
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.web.api.dispatch import ROOT, ApiRoute
 from tutelage.people.web.api.endpoints import API_ROUTES

@@ -7,9 +7,9 @@ import pytest
 from offenders import for_each
 
 from tutelage.people.kinds import KINDS
-from tutelage.people.web import words
-from tutelage.people.web.app import STATIC
-from tutelage.people.web.middleware import HEADERS
+from tutelage.people.languages import catalogue
+from tutelage.people.web import templating
+from tutelage.people.web.app import HEADERS, STATIC
 from tutelage.people.web.templating import TEMPLATES
 
 from .conftest import World
@@ -138,22 +138,22 @@ def test_every_page_has_one_title_and_names_its_language(world: World) -> None:
 
 @for_each(
     [
-        (words.share(0.7264, 1), "72.6 %"),
-        (words.share(None), "–"),
-        (words.number(1234567), "1,234,567"),
-        (words.seconds(59_400), "59 s"),
-        (words.seconds(92_000), "1 min 32 s"),
-        (words.seconds(None), "–"),
-        (words.moment(0), "1970-01-01 00:00"),
-        (words.ago(None, 0), "never"),
-        (words.ago(0, 59_000), "just now"),
-        (words.ago(0, 60_000), "1 minute ago"),
-        (words.ago(0, 7_200_000), "2 hours ago"),
-        (words.ago(0, 3 * 86_400_000), "3 days ago"),
-        (words.ago(5_000, 0), "just now"),
-        (words.plural(1, "vote"), "1 vote"),
-        (words.plural(1200, "vote"), "1,200 votes"),
-        (words.spaced("both_bad"), "both bad"),
+        (templating.share(0.7264, 1), "72.6 %"),
+        (templating.share(None), "–"),
+        (catalogue.number(1234567, "en"), "1,234,567"),
+        (templating.seconds(59_400), "59 s"),
+        (templating.seconds(92_000), "1 min 32 s"),
+        (templating.seconds(None), "–"),
+        (templating.moment(0), "1970-01-01 00:00"),
+        (templating.ago(None, 0), "never"),
+        (templating.ago(0, 59_000), "just now"),
+        (templating.ago(0, 60_000), "1 minute ago"),
+        (templating.ago(0, 7_200_000), "2 hours ago"),
+        (templating.ago(0, 3 * 86_400_000), "3 days ago"),
+        (templating.ago(5_000, 0), "just now"),
+        (templating.plural(1, "vote"), "1 vote"),
+        (templating.plural(1200, "vote"), "1,200 votes"),
+        (templating.spaced("both_bad"), "both bad"),
     ]
 )
 def test_numbers_and_times_in_words(told: str, expected: str) -> None:

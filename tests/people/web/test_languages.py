@@ -13,11 +13,11 @@ from offenders import for_each
 import tutelage.people
 from tutelage.people import Presentation, Store, create_invite, create_study, present, set_languages
 from tutelage.people.export import export_study
-from tutelage.people.grants import NewToken, NewWebhook
 from tutelage.people.kinds import KINDS
 from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.languages.catalogue import catalogue
 from tutelage.people.recruitment import Recruitment
+from tutelage.people.settings import NewToken, NewWebhook
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.raters import RaterState
 from tutelage.people.store.studies import State as StudyState

@@ -29,10 +29,8 @@ from tutelage.people import (
     list_votes,
     start_session,
 )
-from tutelage.people.chat_models import only_endpoints
-from tutelage.people.live_conversation import next_step, say
-from tutelage.people.store.live_models import LiveModels, set_live_models
-from tutelage.people.store.turns import Turn
+from tutelage.people.live_conversation import next_step, only_endpoints, say
+from tutelage.people.store.conversations import LiveModels, Turn, set_live_models
 from tutelage.people.web import create_app, streams
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name

@@ -97,7 +97,7 @@ def _list_tokens(store: "Store", study: "Study") -> None:
 
 def manage_webhooks(settings: WebhookActions) -> int:
     """Add, remove, test, rotate or list webhooks, and set the agreement threshold."""
-    from tutelage.people.delivery import send_test
+    from tutelage.people.notification import send_test
     from tutelage.people.store.inbox import set_alarm
     from tutelage.people.store.webhooks import rotate_secret
 

@@ -27,7 +27,7 @@ from tutelage.data.worlds.world import World
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.kind import ResponseValues, Screen
 from tutelage.people.simulated_raters import NAMES, SimulatedRater, panel
-from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.conversations import find_live_models
 from tutelage.rollout.serving.asgi_server import listen, server
 
 if TYPE_CHECKING:

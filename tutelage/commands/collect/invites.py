@@ -13,8 +13,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.collect.subcommands import given_values, settings_of
 from tutelage.commands.study import SiteSettings, mail_server, open_existing, operator
-from tutelage.people.grants import NewInvitation
 from tutelage.people.operations import INVITE
+from tutelage.people.settings import NewInvitation
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study

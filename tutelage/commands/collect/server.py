@@ -28,7 +28,7 @@ from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.chat_stream import ChatStream, ReplyPiece
 from tutelage.data.records import Messages
 from tutelage.data.transport import Unanswered
-from tutelage.people.chat_models import SILENCE, ChatModel, EndpointModel, endpoint_of, is_address
+from tutelage.people.live_conversation import SILENCE, ChatModel, EndpointModel, endpoint_of, is_address
 from tutelage.rollout.serving.asgi_server import listen, server, signals_handled
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ def serve(settings: Serve) -> int:
     Raises:
         TutelageError: a tool of the conversations cannot be used, or none of the studies has conversations.
     """
-    from tutelage.people.store.live_models import find_live_models
+    from tutelage.people.store.conversations import find_live_models
     from tutelage.people.web import Served, create_app, create_server
-    from tutelage.people.web.front import mount_of
+    from tutelage.people.web.app import mount_of
     from tutelage.rollout.tools.builtin import load_tools
 
     mail = mail_server(settings.smtp, settings.mail_from or settings.mail_to)

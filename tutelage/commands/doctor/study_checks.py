@@ -18,12 +18,12 @@ from tutelage.people.statistics.cache import Keeper, StudyStatistics
 from tutelage.people.store.backup import newest_archive, newest_backup
 from tutelage.people.store.bulk import VOTES_IMPORTED
 from tutelage.people.store.consents import raters_due
+from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.database import database_revision, with_backup
 from tutelage.people.store.engine import DamagedStore
 from tutelage.people.store.events import list_events
 from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.item_catalogue import ItemFilter, find_items
-from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.migrations import newest
 from tutelage.people.web.names import KINDS, SINGULAR
 

@@ -35,8 +35,8 @@ from tutelage.people.user_feedback import (
     refuse_other_kinds,
     user_pseudonym,
 )
+from tutelage.people.web.app import OPEN_PATHS, ChatPage
 from tutelage.people.web.auth import Attempts
-from tutelage.people.web.chat_page import OPEN_PATHS, ChatPage
 from tutelage.people.web.render import render
 from tutelage.people.web.templating import wanted_languages
 from tutelage.rollout.serving.http_requests import read_json

@@ -8,7 +8,6 @@ are a tie, and a response without a score is in no pair. Raters do not see the p
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from math import ceil
 from random import Random
 
@@ -25,9 +24,11 @@ from tutelage.people.kinds.kind import (
     Screen,
     check_answer,
     every_pair,
+    pairs_by_score,
     timed,
 )
 from tutelage.people.languages import Sentence
+from tutelage.people.validation import StudyError
 from tutelage.stats.agreement import Alpha, krippendorff_alpha
 from tutelage.stats.vote_codes import Votes
 
@@ -68,13 +69,11 @@ class Checklist:
             for values in verdicts.values()
         )
         if set(verdicts) != {criterion.text for criterion in screen.rubric} or not fits:
-            raise TutelageError(
-                Sentence(
-                    "Each of the %(places)s responses needs a verdict on each of %(count)s criteria; this answer lacks "
-                    "one or has another one.",
-                    places=screen.places,
-                    count=len(screen.rubric),
-                )
+            raise StudyError(
+                "Each of the %(places)s responses needs a verdict on each of %(count)s criteria; this answer lacks "
+                "one or has another one.",
+                places=screen.places,
+                count=len(screen.rubric),
             )
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
@@ -180,14 +179,7 @@ def _scores(content: Mapping[str, object]) -> list[float | None]:
 
 
 def _pairs(content: Mapping[str, object]) -> Iterator[PairVerdict]:
-    scores = _scores(content)
-    for first, second in combinations(range(len(scores)), 2):
-        one, other = scores[first], scores[second]
-        if one is None or other is None:
-            continue
-        difference = 0.0 if abs(one - other) <= EQUAL else one - other
-        verdict = "a" if difference > 0 else "b" if difference < 0 else "tie"
-        yield PairVerdict(first, second, verdict, min(STRONGEST, ceil(STRONGEST * abs(difference) - EQUAL)))
+    return pairs_by_score(_scores(content), lambda ahead: min(STRONGEST, ceil(STRONGEST * ahead - EQUAL)), EQUAL)
 
 
 CHECKLIST = Checklist()

@@ -1,6 +1,6 @@
 """The protocol of kinds of questions, with its value types, the protocol of simulated raters, and shared checks."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from random import Random
@@ -10,6 +10,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.rubrics import Rubric
 from tutelage.people.answers import LETTERS, Answer, Canonical
 from tutelage.people.languages import Sentence
+from tutelage.people.simulated_raters import SimulatedVote
 from tutelage.stats.agreement import Alpha
 
 
@@ -97,15 +98,17 @@ def every_pair(answer: Canonical, places: int) -> Iterator[PairVerdict]:
             yield PairVerdict(first, second, answer.verdict, answer.strength)
 
 
-class PairJudgement(Protocol):
-    """A vote as displayed: left, right, tie or both_bad, with its strength (0 to 3) and time in seconds."""
-
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def strength(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
+def pairs_by_score(
+    scores: Sequence[float | None], strength: Callable[[float], int], equal: float = 0
+) -> Iterator[PairVerdict]:
+    """Of two responses, the one with the higher score is better, with the strength of the difference; differences up to
+    `equal` are a tie, of strength 0. A response without a score is in no pair."""
+    for first, second in combinations(range(len(scores)), 2):
+        one, other = scores[first], scores[second]
+        if one is not None and other is not None:
+            ahead = one - other if abs(one - other) > equal else 0
+            verdict = "a" if ahead > 0 else "b" if ahead < 0 else "tie"
+            yield PairVerdict(first, second, verdict, strength(abs(ahead)))
 
 
 class PairJudge(Protocol):
@@ -116,7 +119,7 @@ class PairJudge(Protocol):
 
     def judge(
         self, gold_left: float, gold_right: float, words_left: int, words_right: int, rng: Random, answered: int = 0
-    ) -> PairJudgement: ...
+    ) -> SimulatedVote: ...
 
 
 @dataclass(frozen=True)
@@ -195,11 +198,8 @@ def check_answer(
     criteria: Sequence[str] = (),
 ) -> None:
     """Check the parts of an answer that depend on the kind only by their values: its choice, the range of its strength,
-    the names in its content, and its sides by criterion of the study.
-
-    Raises:
-        TutelageError: a part is not among these.
-    """
+    the names in its content, and its sides by criterion of the study. Raises TutelageError if a part is not among
+    these."""
     lowest, highest = strength
     if answer.choice not in choices:
         raise TutelageError(f"'{answer.choice}' is not an answer to this question; choose one of {', '.join(choices)}.")

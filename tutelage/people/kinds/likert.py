@@ -10,10 +10,8 @@ points and ratings r, the difference and its strength, in thirds of the maximum 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from random import Random
 
-from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS, Answer, Canonical
 from tutelage.people.kinds.kind import (
     COMMON_WORDS,
@@ -27,11 +25,13 @@ from tutelage.people.kinds.kind import (
     check_answer,
     every_pair,
     known_pair,
+    pairs_by_score,
     timed,
     whole_number,
     whole_numbers,
 )
 from tutelage.people.languages import Sentence
+from tutelage.people.validation import StudyError
 from tutelage.stats.agreement import Alpha, krippendorff_alpha
 from tutelage.stats.vote_codes import Votes
 
@@ -80,14 +80,12 @@ class Likert:
         ratings, criteria = _ratings(answer.content), criteria_of(screen.criteria)
         fits = all(whole_numbers(values, screen.places, screen.scale) for values in ratings.values())
         if set(ratings) != set(criteria) or not fits:
-            raise TutelageError(
-                Sentence(
-                    "Each of the %(places)s responses is rated from 1 to %(scale)s on %(criteria)s; this answer "
-                    "lacks a rating or has another one.",
-                    places=screen.places,
-                    scale=screen.scale,
-                    criteria=", ".join(criteria),
-                )
+            raise StudyError(
+                "Each of the %(places)s responses is rated from 1 to %(scale)s on %(criteria)s; this answer "
+                "lacks a rating or has another one.",
+                places=screen.places,
+                scale=screen.scale,
+                criteria=", ".join(criteria),
             )
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
@@ -118,11 +116,12 @@ class Likert:
                     (f"{each.item}\x1f{letter}", each.rater, str(value))
                     for letter, value in zip(LETTERS, values, strict=False)
                 ]
-        several = len({scale for _, scale in columns}) > 1
-        return {
-            f"{name} (1 to {scale})" if several else name: krippendorff_alpha(_votes(rows, scale), "ordinal")
-            for (name, scale), rows in columns.items()
-        }
+        several, alphas = len({scale for _, scale in columns}) > 1, {}
+        for (name, scale), rows in columns.items():
+            items, raters, choices = zip(*rows, strict=True)
+            votes = Votes.of(items, raters, choices, [str(step) for step in range(1, scale + 1)])
+            alphas[f"{name} (1 to {scale})" if several else name] = krippendorff_alpha(votes, "ordinal")
+        return alphas
 
     def words(self, answer: Canonical) -> str:
         ratings = zip(LETTERS.upper(), _by_place(answer.content), strict=False)
@@ -184,16 +183,8 @@ def _listed(values: Iterable[int]) -> str:
 def _pairs(content: Mapping[str, object]) -> Iterator[PairVerdict]:
     """Verdicts in integer arithmetic, so that ties are exact: with D = C Δ, strength = ⌈3 |D| / (C (K - 1))⌉."""
     by_place = _by_place(content)
-    totals, most = [sum(values) for values in by_place], len(by_place[0]) * (_scale(content) - 1)
-    for first, second in combinations(range(len(totals)), 2):
-        difference = totals[first] - totals[second]
-        verdict = "a" if difference > 0 else "b" if difference < 0 else "tie"
-        yield PairVerdict(first, second, verdict, -(-STRONGEST * abs(difference) // most))
-
-
-def _votes(rows: Sequence[tuple[str, str, str]], scale: int) -> Votes:
-    items, raters, choices = zip(*rows, strict=True)
-    return Votes.of(items, raters, choices, [str(step) for step in range(1, scale + 1)])
+    most = len(by_place[0]) * (_scale(content) - 1)
+    return pairs_by_score([sum(values) for values in by_place], lambda ahead: -(-STRONGEST * int(ahead) // most))
 
 
 LIKERT = Likert()

@@ -1,11 +1,9 @@
 """Ranking of several responses; equal ranks are ties."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from random import Random
 
-from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS, Answer, Canonical
 from tutelage.people.kinds.kind import (
     COMMON_WORDS,
@@ -19,11 +17,13 @@ from tutelage.people.kinds.kind import (
     check_answer,
     every_pair,
     known_pair,
+    pairs_by_score,
     sides_by_letter,
     whole_number,
     whole_numbers,
 )
 from tutelage.people.languages import Sentence
+from tutelage.people.validation import StudyError
 from tutelage.stats.agreement import Alpha
 
 CHOICES = ("ranked", "both_bad", "skip")
@@ -61,11 +61,8 @@ class Ranking:
         check_answer(answer, CHOICES, parts=parts, criteria=screen.criteria)
         ranks = answer.content.get("ranking")
         if answer.choice == "ranked" and not whole_numbers(ranks, screen.places, screen.places):
-            raise TutelageError(
-                Sentence(
-                    "A ranking gives each of the %(places)s responses a rank from 1 to %(places)s.",
-                    places=screen.places,
-                )
+            raise StudyError(
+                "A ranking gives each of the %(places)s responses a rank from 1 to %(places)s.", places=screen.places
             )
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
@@ -75,7 +72,9 @@ class Ranking:
 
     def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         ranks = _ranks(answer.content)
-        return _pairs(ranks) if ranks else every_pair(answer, places)
+        if not ranks:
+            return every_pair(answer, places)
+        return pairs_by_score([-rank for rank in ranks], lambda ahead: min(int(ahead), STRONGEST))
 
     def gold_pairs(self, gold: str, steps: int) -> Iterable[PairVerdict]:
         return known_pair(gold)
@@ -112,13 +111,6 @@ class Ranking:
 def _ranks(content: Mapping[str, object]) -> Sequence[int]:
     ranks = content.get("ranking", ())
     return ranks if isinstance(ranks, list | tuple) else ()
-
-
-def _pairs(ranks: Sequence[int]) -> Iterator[PairVerdict]:
-    for first, second in combinations(range(len(ranks)), 2):
-        ahead = ranks[second] - ranks[first]
-        verdict = "a" if ahead > 0 else "b" if ahead < 0 else "tie"
-        yield PairVerdict(first, second, verdict, min(abs(ahead), STRONGEST))
 
 
 RANKING = Ranking()

@@ -25,7 +25,7 @@ from tutelage.people.kinds.kind import (
     timed,
 )
 from tutelage.people.languages import Sentence
-from tutelage.people.validation import refuse_unstorable
+from tutelage.people.validation import StudyError, refuse_unstorable
 from tutelage.stats.agreement import Alpha, krippendorff_alpha
 from tutelage.stats.vote_codes import Votes
 
@@ -169,13 +169,11 @@ def _check_labels(labels: object, screen: Screen) -> None:
         and len(labels) == screen.steps
         and all(label is None or (type(label) is int and label in VERDICTS) for label in labels)
     ):
-        raise TutelageError(Sentence("Each of the %(steps)s steps has a label, -1, 0, +1 or none.", steps=screen.steps))
+        raise StudyError("Each of the %(steps)s steps has a label, -1, 0, +1 or none.", steps=screen.steps)
     if screen.scale == EACH and None in labels:
-        raise TutelageError(Sentence("Each of the %(steps)s steps is labelled -1, 0 or +1.", steps=screen.steps))
+        raise StudyError("Each of the %(steps)s steps is labelled -1, 0 or +1.", steps=screen.steps)
     if screen.scale == FIRST_WRONG and list(labels) != labels_until(_first_wrong(labels), screen.steps):
-        raise TutelageError(
-            Sentence("The steps before the first wrong one are labelled +1, and those after it not at all.")
-        )
+        raise StudyError("The steps before the first wrong one are labelled +1, and those after it not at all.")
 
 
 def _check_reasons(reasons: object, steps: int) -> None:
@@ -185,12 +183,10 @@ def _check_reasons(reasons: object, steps: int) -> None:
         and reasons.keys() <= numbers
         and all(isinstance(reason, str) and len(reason) <= LONGEST_REASON for reason in reasons.values())
     ):
-        raise TutelageError(
-            Sentence(
-                "Reasons are texts of at most %(most)s characters, by number of the step, 1 to %(steps)s.",
-                most=LONGEST_REASON,
-                steps=steps,
-            )
+        raise StudyError(
+            "Reasons are texts of at most %(most)s characters, by number of the step, 1 to %(steps)s.",
+            most=LONGEST_REASON,
+            steps=steps,
         )
     for reason in reasons.values():
         refuse_unstorable(reason, Sentence("The answer"))

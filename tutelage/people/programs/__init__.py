@@ -1,7 +1,6 @@
 """Access to a study from programs.
 
 api_values.py      requests and responses of the API as dataclasses, for server, API description and client
-new_rows.py        conversion of submitted rows to questions
 client.py          StudyClient: Python client of the API
 signatures.py      signatures of webhooks, and their verification
 study_progress.py  progress of a study, from its database or API, and conditions to wait for

@@ -63,11 +63,8 @@ class StudyClient:
         self, url: str, token: str = "", *, timeout: float = 60.0, retries: int = 4, wait: float = 0.5
     ) -> None:
         """`url` is the URL of the site, without a path; `token` defaults to the environment variable TUTELAGE_TOKEN.
-        `wait` is the delay before the first retry in seconds, which doubles with each further retry.
-
-        Raises:
-            TutelageError: the URL is invalid, or there is no token.
-        """
+        `wait` is the delay before the first retry in seconds, which doubles with each further retry. Raises
+        TutelageError if the URL is invalid, or there is no token."""
         try:
             parts = urlsplit(url)
         except ValueError:
@@ -119,21 +116,14 @@ class StudyClient:
     def add(self, rows: Sequence[Mapping[str, Any]], *, round: int = 1, key: str = "") -> Added:
         """Add rows as items, atomically: preferences in any format that `collect init --from-pairs` reads, or lines of
         the items.jsonl of an export. Calls with the same idempotency `key` add rows once; by default, each call has its
-        own.
-
-        Raises:
-            TutelageError: a row is invalid; nothing was added.
-        """
+        own. Raises TutelageError if a row is invalid; nothing was added."""
         headers = {"idempotency-key": key or new_key()}
         return self._converted(self._posted("/items", rows, {"round": round}, headers), Added)
 
     def import_votes(self, rows: Sequence[Mapping[str, Any]], **mapping: Any) -> ImportReport:
         """Import votes, one per row, atomically. `mapping` are fields of `VoteMapping`, the roles of the columns; an
-        omitted column is one with a usual name. Importing rows again adds nothing.
-
-        Raises:
-            TutelageError: a row or a field is invalid; nothing was imported.
-        """
+        omitted column is one with a usual name. Importing rows again adds nothing. Raises TutelageError if a row or a
+        field is invalid; nothing was imported."""
         return self._converted(self._posted("/operations/import", rows, mapping), ImportReport)
 
     def preview_votes(self, rows: Sequence[Mapping[str, Any]], **mapping: Any) -> ImportPreview:
@@ -165,16 +155,12 @@ class StudyClient:
 
     def export(self, out: str | Path, what: Literal["preferences", "votes"] = "preferences", **selection: Any) -> int:
         """Write preferences or votes to a file of JSON lines in the format of `collect export`; returns the number of
-        lines. `tutelage reward --data FILE` reads preferences.
-
-        Raises:
-            TutelageError: the file cannot be written; an existing file is unchanged.
-        """
+        lines. `tutelage reward --data FILE` reads preferences. Raises TutelageError if the file cannot be written; an
+        existing file is unchanged."""
         rows = self._selected("/preferences", selection) if what == "preferences" else self._lines("/votes", selection)
         return write_jsonl(Path(out), rows)
 
     def close(self) -> None:
-        """Close the connections."""
         self._transport.close()
 
     def __enter__(self) -> "StudyClient":

@@ -39,12 +39,9 @@ def verify_webhook(
     secret: str, headers: Mapping[str, str], body: bytes, *, now: float | None = None
 ) -> dict[str, object]:
     """Verify the signature and timestamp of a webhook, and return its content. `body` is the raw body of the request.
-    Messages may arrive repeatedly: process each `webhook-id` once.
-
-    Raises:
-        WebhookRefused: a header is missing, the signature does not match the secret and body, or the timestamp differs
-            by more than five minutes; ignore the request and respond with status 400.
-    """
+    Messages may arrive repeatedly: process each `webhook-id` once. Raises WebhookRefused if a header is missing, the
+    signature does not match the secret and body, or the timestamp differs by more than five minutes; ignore the request
+    and respond with status 400."""
     key, lower = _key(secret), {name.lower(): value for name, value in headers.items()}
     missing = [name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not lower.get(name)]
     if missing:

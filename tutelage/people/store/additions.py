@@ -1,14 +1,16 @@
-"""Insertion of prompts, responses and items that are not in the study yet."""
+"""Insertion of prompts, responses, items and images that are not in the study yet; the images that its texts name."""
 
+import base64
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.images import ImageFile
 from tutelage.data.records import (
     CompletionRecord,
     Messages,
@@ -22,8 +24,8 @@ from tutelage.data.records import (
 )
 from tutelage.data.rubrics import Rubric, read_rubric, rubric_of, rubric_rows
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, chunks, insert_row
-from tutelage.people.store.studies import room_for
+from tutelage.people.store.engine import Connection, Store, chunks, insert_row
+from tutelage.people.store.studies import Study, room_for
 from tutelage.people.validation import refuse_unstorable
 
 SECOND_SHARE = 0.1
@@ -131,10 +133,12 @@ def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str])
     """Responses with these keys; keys that are not in the study are omitted."""
     columns = ("id", "prompt_id", "sampler", "text", "steps")
     rows = _rows_by_key(connection, schema.response, study_id, keys, columns)
-    return {
-        row.key: StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text), count_steps(row.steps))
-        for row in rows
-    }
+    return {row.key: stored_response(row) for row in rows}
+
+
+def stored_response(row: sa.Row) -> StoredResponse:
+    """Convert a row with the columns of a response."""
+    return StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text), count_steps(row.steps))
 
 
 def add_item_rows(connection: Connection, study_id: int, items: Mapping[str, NewItem], overlap: int, now: int) -> int:
@@ -143,31 +147,44 @@ def add_item_rows(connection: Connection, study_id: int, items: Mapping[str, New
     new = _insert_new(connection, schema.item, study_id, rows, ("prompt_id", "pool", "gold", "round"))
     ids = {row.key: row.id for row in _rows_by_key(connection, schema.item, study_id, list(items), ("id",))}
     _refuse_other_responses(connection, {ids[key]: items[key].parts for key in items if key not in new}, ids)
-    links = [
-        {"item_id": ids[key], "position": position, "response_id": response_id}
-        for key in items
-        if key in new
-        for position, response_id in enumerate(items[key].parts)
-    ]
+    links = [link for key in items if key in new for link in _links(ids[key], items[key])]
     if links:
         connection.execute(schema.item_response.insert(), links)
         _promise_seconds(connection, study_id)
     return len(new)
 
 
-def add_talked_item(
-    connection: Connection, study_id: int, key: str, item: NewItem, overlap: int, now: int, *, second: bool
+def add_single_item(
+    connection: Connection,
+    study: Study,
+    key: str,
+    responses: tuple[StoredResponse, ...],
+    *,
+    origin: str,
+    round: int,
+    second: float,
+    now: int,
 ) -> int:
-    """Insert an item of a live conversation and return its id; `second`: it gets a second rater."""
-    overlap = max(overlap, 2) if second else overlap
-    row = _item_row(study_id, key, item, overlap, now) | {"study_id": study_id, "key": key, "second": int(second)}
-    item_id = insert_row(connection, schema.item, row)
-    links = [
+    """Insert an item of a live conversation or of feedback from use, and return its id. It gets a second rater if the
+    random number `second` is below `SECOND_SHARE`."""
+    row: dict[str, object] = {
+        "prompt_id": responses[0].prompt_id, "origin": origin, "round": round, "pool": "production", "gold": None,
+        "explanation": "", "overlap": None, "priority": 0.0,
+    }  # fmt: skip
+    item, again = NewItem(row, responses), second < SECOND_SHARE
+    overlap = max(study.plan.overlap, 2) if again else study.plan.overlap
+    whole = _item_row(study.id, key, item, overlap, now) | {"study_id": study.id, "key": key, "second": int(again)}
+    item_id = insert_row(connection, schema.item, whole)
+    connection.execute(schema.item_response.insert(), _links(item_id, item))
+    return item_id
+
+
+def _links(item_id: int, item: NewItem) -> list[dict[str, int]]:
+    """The rows that link an item to its responses."""
+    return [
         {"item_id": item_id, "position": position, "response_id": response_id}
         for position, response_id in enumerate(item.parts)
     ]
-    connection.execute(schema.item_response.insert(), links)
-    return item_id
 
 
 def _rows_by_key(
@@ -247,3 +264,54 @@ def _promise_seconds(connection: Connection, study_id: int) -> None:
     values = {"second": 1, "target": raised, "room": room_for(raised)}
     for some in chunks(chosen):
         connection.execute(items.update().where(items.c.id.in_(some)).values(**values))
+
+
+_images = schema.image
+
+
+def add_images(connection: Connection, study_id: int, files: Iterable[ImageFile]) -> int:
+    """Insert the images that the study does not have yet; returns their number."""
+    by_name = {file.name: file for file in files}
+    stored: set[str] = set()
+    for some in chunks(list(by_name)):
+        query = sa.select(_images.c.name).where(_images.c.study_id == study_id, _images.c.name.in_(some))
+        stored.update(connection.scalars(query))
+    for name in by_name.keys() - stored:
+        file = by_name[name]
+        content = base64.b64encode(file.content).decode()
+        row = {"study_id": study_id, "name": name, "content": content, "width": file.width, "height": file.height}
+        connection.execute(_images.insert(), row)
+    return len(by_name.keys() - stored)
+
+
+def image_content(store: Store, study_id: int, name: str) -> bytes | None:
+    """The content of an image; None if the study has no image of the name."""
+    query = sa.select(_images.c.content).where(_images.c.study_id == study_id, _images.c.name == name)
+    with store.read() as connection:
+        content = connection.scalar(query)
+    return None if content is None else base64.b64decode(content)
+
+
+def image_sizes(store: Store, study_id: int, names: Sequence[str]) -> Mapping[str, tuple[int, int]]:
+    """Width and height in pixels of those of the images that the study has, by name."""
+    if not names:
+        return {}
+    query = sa.select(_images.c.name, _images.c.width, _images.c.height).where(_images.c.study_id == study_id)
+    with store.read() as connection:
+        return {
+            row.name: (row.width, row.height)
+            for some in chunks(list(dict.fromkeys(names)))
+            for row in connection.execute(query.where(_images.c.name.in_(some)))
+        }
+
+
+def list_images(store: Store, study_id: int) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each image of the study, in the order of insertion."""
+    with store.read() as connection:
+        names = connection.scalars(
+            sa.select(_images.c.name).where(_images.c.study_id == study_id).order_by(_images.c.id)
+        ).all()
+    for name in names:
+        content = image_content(store, study_id, name)
+        assert content is not None, "images are never deleted"
+        yield name, content

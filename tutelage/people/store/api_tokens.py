@@ -13,12 +13,11 @@ from typing import cast
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.grants import RIGHTS, Credential, NewToken, Right
-from tutelage.people.languages import Sentence
+from tutelage.people.settings import RIGHTS, Credential, NewToken, Right
 from tutelage.people.store import schema
+from tutelage.people.store.access import token_hash
 from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, lock, record_event, value_of
-from tutelage.people.store.sessions import token_hash
-from tutelage.people.validation import FieldError
+from tutelage.people.validation import FieldError, StudyError
 
 PREFIX = "tutelage_"
 """Prefix of every token, so that secret scanners recognise tokens published by mistake."""
@@ -55,11 +54,7 @@ class KeyReused(TutelageError):
 
 
 def create_token(store: Store, study_id: int, new: NewToken, *, actor: str = "owner") -> Credential:
-    """Create a token; its secret cannot be read again.
-
-    Raises:
-        FieldError: a valid token already has this name.
-    """
+    """Create a token; its secret cannot be read again. Raises FieldError if a valid token already has this name."""
     now, secret, name = store.now(), PREFIX + secrets.token_urlsafe(32), new.name.strip()
     rights = [right for right in RIGHTS if right in new.rights]
     row = {
@@ -90,7 +85,7 @@ def revoke_token(store: Store, study_id: int, number: int, *, actor: str = "owne
     with store.write() as connection:
         tokens = {token.id: token for token in _tokens_of(connection, study_id, now)}
         if number not in tokens:
-            raise TutelageError(Sentence("There is no token %(number)s in this study.", number=number))
+            raise StudyError("There is no token %(number)s in this study.", number=number)
         if tokens[number].revoked is not None:
             return
         connection.execute(_tokens.update().where(_tokens.c.id == number).values(revoked=now))
@@ -116,11 +111,8 @@ def note_use(store: Store, token: Token) -> None:
 
 def earlier_reply(connection: Connection, token: Token, key: str, body: bytes, now: int) -> str | None:
     """Reply to the change that this token sent before under this key; None if there is none. Locks the study until the
-    transaction ends, so that concurrent duplicates are applied once.
-
-    Raises:
-        KeyReused: the key was used with a different body.
-    """
+    transaction ends, so that concurrent duplicates are applied once. Raises KeyReused if the key was used with a
+    different body."""
     lock(connection, schema.study, token.study_id)
     old = sa.and_(_requests.c.token_id == token.id, _requests.c.created < now - REPLY_MS)
     connection.execute(_requests.delete().where(old))

@@ -41,11 +41,8 @@ class Archive:
 
 
 def write_archive(store: Store, path: Path) -> Archive:
-    """Write the database to a new file, readable by its owner only. No partial file is left on failure.
-
-    Raises:
-        TutelageError: the file already exists, or cannot be written.
-    """
+    """Write the database to a new file, readable by its owner only. No partial file is left on failure. Raises
+    TutelageError if the file already exists, or cannot be written."""
     if path.exists():
         raise TutelageError(f"{path} already exists; write the backup to a new file.")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -66,12 +63,9 @@ def write_archive(store: Store, path: Path) -> Archive:
 
 
 def restore_archive(url: str, path: Path) -> Archive:
-    """Create the database at a path or URL from a file of `write_archive`.
-
-    Raises:
-        TutelageError: the file cannot be read, is not a backup, was modified, or comes from a newer or an unreleased
-            version; or the database already exists.
-    """
+    """Create the database at a path or URL from a file of `write_archive`. Raises TutelageError if the file cannot be
+    read, is not a backup, was modified, or comes from a newer or an unreleased version; or the database already
+    exists."""
     with _opened(path) as archive:
         manifest = _manifest(path, archive)
         if "://" not in url:

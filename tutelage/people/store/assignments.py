@@ -16,8 +16,8 @@ from tutelage.people.kinds import find_kind
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.store import schema
 from tutelage.people.store.additions import count_steps, messages_from_text, rubric_from_text, steps_from_text
-from tutelage.people.store.counters import COLUMNS, ItemCounts, LockedItem, locked_item, recount, take_place
 from tutelage.people.store.engine import Connection, insert_row, value_of
+from tutelage.people.store.items import COLUMNS, ItemCounts, LockedItem, locked_item, recount, take_place
 
 SWEEP = 200
 

@@ -113,11 +113,7 @@ def newest_backup(store: Store) -> tuple[str, int] | None:
 
 
 def delete_backups(store: Store, names: Iterable[str]) -> None:
-    """Delete backups listed by `backups_since`.
-
-    Raises:
-        Unavailable: one of them cannot be deleted.
-    """
+    """Delete backups listed by `backups_since`. Raises Unavailable if one of them cannot be deleted."""
     if store.path is None:
         with store.write(alone=True) as connection:
             for name in names:
@@ -204,7 +200,8 @@ def _copy_file(store: Store, path: Path, label: str) -> str:
 
 Erasure = Callable[[Connection, Rater], None]
 _DUMPS = (b"PGDMP", b"--\n-- PostgreSQL database")
-_HEADER = b"SQLite format 3\0"
+HEADER = b"SQLite format 3\0"
+"""Beginning of a SQLite file."""
 _COPY = "SELECT rater.name FROM rater JOIN study ON study.id = rater.study_id WHERE rater.id = ? AND study.secret = ?"
 """A copy of a database has the same rater ids and study secrets."""
 
@@ -321,7 +318,7 @@ def _may_hold(path: Path, mark: Mark, secret: str) -> bool:
             head = file.read(200)
         if head.startswith(_DUMPS):
             return True
-        if not head.startswith(_HEADER):
+        if not head.startswith(HEADER):
             return False
         with _read_only(path) as copy:
             row = copy.execute(_COPY, (mark.rater_id, secret)).fetchone()

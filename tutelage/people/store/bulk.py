@@ -15,10 +15,9 @@ from tutelage.people.store import schema
 from tutelage.people.store.additions import count_steps, rubric_from_text
 from tutelage.people.store.assignments import screen_from
 from tutelage.people.store.completions import USE
-from tutelage.people.store.counters import ItemFacts, tally
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.exclusions import count_again
-from tutelage.people.store.judgements import judgement_row, row_of
+from tutelage.people.store.judgements import ItemFacts, judgement_row, row_of, tally
 from tutelage.people.store.studies import Study, study_of
 
 VOTES_IMPORTED = "votes_imported"
@@ -43,22 +42,12 @@ class AnswerRecord:
     extra: bool = False
 
 
-@dataclass(frozen=True)
-class WriteCounts:
-    """Numbers of new answers, and of answers whose keys were already in the study."""
-
-    new: int
-    known: int
-
-
 def write_answers(
     store: Store, study_id: int, records: Sequence[AnswerRecord], *, source: str, actor: str = "owner"
-) -> WriteCounts:
-    """Store answers, all or none. Items, raters and versions must exist; answers with known keys are skipped.
-
-    Raises:
-        TutelageError: an answer refers to an item, rater or version that is not in the study.
-    """
+) -> tuple[int, int]:
+    """Store answers, all or none. Items, raters and versions must exist; answers whose keys are in the study are
+    skipped. Returns the numbers of new answers and of these. Raises TutelageError if an answer refers to an item, rater
+    or version that is not in the study."""
     with store.write(alone=True) as connection:
         return insert_answers(connection, study_id, records, store.now(), source=source, actor=actor, rejected=0)
 
@@ -72,7 +61,7 @@ def insert_answers(
     source: str,
     actor: str,
     **more: object,
-) -> WriteCounts:
+) -> tuple[int, int]:
     """`write_answers` within an exclusive write transaction. The event of the audit trail has `more` details."""
     keys = sa.select(_judgements.c.idempotency_key).where(_judgements.c.study_id == study_id)
     stored = set(connection.scalars(keys))
@@ -82,10 +71,10 @@ def insert_answers(
     _write_judgements(connection, study_id, fresh, ids, assignments)
     count_again(connection, _assignments.c.study_id == study_id, now)
     _tallies(connection, study_id)
-    written = WriteCounts(len(fresh), len(records) - len(fresh))
-    detail = {"new": written.new, "known": written.known, **more}
+    known = len(records) - len(fresh)
+    detail = {"new": len(fresh), "known": known, **more}
     record_event(connection, study_id, now, actor, VOTES_IMPORTED, source, **detail)
-    return written
+    return len(fresh), known
 
 
 @dataclass(frozen=True)

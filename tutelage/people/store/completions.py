@@ -6,9 +6,9 @@ import sqlalchemy as sa
 
 from tutelage.data.records import Messages
 from tutelage.people.store import schema
-from tutelage.people.store.additions import StoredResponse, messages_from_text, messages_to_text
+from tutelage.people.store.additions import StoredResponse, messages_from_text, messages_to_text, stored_response
+from tutelage.people.store.conversations import erase_prompts
 from tutelage.people.store.engine import Connection, Store, insert_row, record_event, value_of
-from tutelage.people.store.turns import erase_prompts
 from tutelage.stats.split_test import Response
 
 USE = "use"
@@ -126,7 +126,7 @@ def _prompt_of(connection: Connection, study_id: int, completion: KeptCompletion
 def response_of(connection: Connection, response_id: int) -> StoredResponse:
     """A response, for a new item."""
     row = connection.execute(sa.select(_responses).where(_responses.c.id == response_id)).one()
-    return StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text), 0)
+    return stored_response(row)
 
 
 def find_text(connection: Connection, study_id: int, key: str) -> tuple[int, str] | None:

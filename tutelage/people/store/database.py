@@ -14,10 +14,9 @@ import sqlalchemy as sa
 from tutelage.base.config.files import create_private
 from tutelage.base.errors import TutelageError
 from tutelage.people.store import migrations, schema
-from tutelage.people.store.backup import copy_database, newest_backup_sentence
+from tutelage.people.store.backup import HEADER, copy_database, newest_backup_sentence
 from tutelage.people.store.engine import BUSY_SECONDS, Clock, Connection, DamagedStore, Store, connect, explain_error
 
-_HEADER = b"SQLite format 3\0"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs")
 _OLDEST_SQLITE = (3, 35)
 CHECKED_BYTES = 50_000_000
@@ -119,8 +118,8 @@ def _file_system(folder: Path) -> str:
 
 def _check_file(store: Store, path: Path) -> None:
     with path.open("rb") as file:
-        header = file.read(len(_HEADER))
-    if header != _HEADER:
+        header = file.read(len(HEADER))
+    if header != HEADER:
         raise TutelageError(f"{path} is not a SQLite database. {newest_backup_sentence(path)}")
     _check_tables(store, path)
     if path.stat().st_size <= CHECKED_BYTES:
@@ -141,11 +140,7 @@ def _check_tables(store: Store, path: Path) -> None:
 
 def check(store: Store) -> None:
     """Check the integrity of a SQLite database (PostgreSQL does so itself). Part of opening if it takes less than about
-    a second.
-
-    Raises:
-        DamagedStore: the check failed.
-    """
+    a second. Raises DamagedStore if the check failed."""
     if store.path is None:
         return
     try:

@@ -101,11 +101,8 @@ class Store:
     def write(self, *, alone: bool = False, lasting: bool = True) -> Iterator[sa.Connection]:
         """Write transaction: committed and on disk when the block ends, or rolled back. With `alone`, no other
         transaction writes meanwhile (always so on SQLite): for bulk reads that must not miss a row. Without `lasting`,
-        the commit does not wait for the disk (see the module).
-
-        Raises:
-            Unavailable: the database stayed locked by another process, or the disk is full.
-        """
+        the commit does not wait for the disk (see the module). Raises Unavailable if the database stayed locked by
+        another process, or the disk is full."""
         lasting = lasting and self.lasting
         with self._turn(), self._translated(), self.engine.connect() as connection, connection.begin():
             if self.sqlite:
@@ -119,11 +116,7 @@ class Store:
     @contextlib.contextmanager
     def rebuild(self) -> Iterator[sa.Connection]:
         """`write(alone=True)` for schema changes. Foreign keys are off while SQLite recreates tables, and checked
-        before the commit.
-
-        Raises:
-            TutelageError: a row would refer to a missing row.
-        """
+        before the commit. Raises TutelageError if a row would refer to a missing row."""
         with self._turn(), self._translated(), self.engine.connect() as connection:
             connection.detach()  # a connection without foreign keys must not return to the pool
             with connection.begin():
@@ -230,11 +223,8 @@ def without_password(place: str) -> str:
 
 
 def connect(url: str) -> sa.Engine:
-    """Create an engine for a path, a `sqlite:///path` URL or a `postgresql://…` URL, with the settings above.
-
-    Raises:
-        TutelageError: an unsupported kind of database, or a driver that is not installed.
-    """
+    """Create an engine for a path, a `sqlite:///path` URL or a `postgresql://…` URL, with the settings above. Raises
+    TutelageError for an unsupported kind of database, or a driver that is not installed."""
     parsed = sa.make_url(url if "://" in url else f"sqlite:///{url}")
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
@@ -311,11 +301,8 @@ def check_room(store: Store) -> None:
 
 
 def lock(connection: sa.Connection, table: sa.Table, row_id: int) -> sa.RowMapping:
-    """Lock a row until the transaction ends and return it (SQLite has locked everything already).
-
-    Raises:
-        TutelageError: there is no such row.
-    """
+    """Lock a row until the transaction ends and return it (SQLite has locked everything already). Raises TutelageError
+    if there is no such row."""
     query = sa.select(table).where(table.c.id == row_id).with_for_update()
     row = connection.execute(query).mappings().one_or_none()
     if row is None:

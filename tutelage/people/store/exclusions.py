@@ -58,11 +58,8 @@ class Exclusions:
 
 
 def exclude(store: Store, study_id: int, scope: Scope, name: str, reason: str, *, actor: str = "owner") -> None:
-    """Exclude a rater (by name), an item (by key) or a judgement (by id): its votes no longer count.
-
-    Raises:
-        FieldError: the study has no such object, or the reason is empty.
-    """
+    """Exclude a rater (by name), an item (by key) or a judgement (by id): its votes no longer count. Raises FieldError
+    if the study has no such object, or the reason is empty."""
     exclude_all(store, study_id, scope, [name], reason, actor=actor)
 
 

@@ -13,17 +13,16 @@ from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.languages import Sentence, Share
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
 from tutelage.people.store.assignments import Lease
-from tutelage.people.store.counters import ItemCounts, LockedItem
 from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, several
+from tutelage.people.store.items import ItemCounts, LockedItem
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.raters import Rater, get_rater, pseudonym_of
-from tutelage.people.validation import FieldError, refuse_unstorable
+from tutelage.people.validation import FieldError, StudyError, refuse_unstorable
 
 NoticeKind: TypeAlias = Literal[
     "flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement"
@@ -99,12 +98,11 @@ def notice_answer(
     kind = _kind_of(answer)
     mine = sa.and_(_notices.c.rater_id == rater.id, _notices.c.judgement_id == (before.id if before else 0))
     notice_id = connection.scalar(sa.select(_notices.c.id).where(mine)) if before is not None else None
-    if notice_id is not None and kind is None:
-        taken_back = {"closed": now, "closed_by": rater.name}
-        connection.execute(_notices.update().where(_notices.c.id == notice_id).values(**taken_back))
-    elif notice_id is not None:
+    if notice_id is not None:
+        taken_back: dict[str, object] = {"closed": now, "closed_by": rater.name}
         again = {"kind": kind, "judgement_id": judgement.id, "closed": None, "closed_by": None}
-        connection.execute(_notices.update().where(_notices.c.id == notice_id).values(**again))
+        change = _notices.update().where(_notices.c.id == notice_id)
+        connection.execute(change.values(**(taken_back if kind is None else again)))
     elif kind is not None:
         item, judgement_id = lease.item_id, judgement.id
         insert_notice(connection, lease.study_id, kind, now, item_id=item, rater_id=rater.id, judgement_id=judgement_id)
@@ -147,16 +145,10 @@ def notice_model(store: Store, study_id: int, model: str, why: str) -> None:
 
 
 def write_note(store: Store, rater_id: int, text: str) -> None:
-    """Add a note from a rater to the owners.
-
-    Raises:
-        TutelageError: the note is empty or too long.
-    """
+    """Add a note from a rater to the owners. Raises TutelageError if the note is empty or too long."""
     if not text.strip() or len(text) > LONGEST_NOTE:
-        raise TutelageError(
-            Sentence(
-                "A note has 1 to %(most)s characters; this one has %(length)s.", most=LONGEST_NOTE, length=len(text)
-            )
+        raise StudyError(
+            "A note has 1 to %(most)s characters; this one has %(length)s.", most=LONGEST_NOTE, length=len(text)
         )
     refuse_unstorable(text, Sentence("The note"))
     with store.write() as connection:
@@ -307,11 +299,8 @@ def notice_round(store: Store, study_id: int, number: int, items: int) -> bool:
 
 
 def set_alarm(store: Store, study_id: int, agreement: float | None, *, actor: str = "owner") -> None:
-    """Set the minimum agreement, a share; None disables the alarm.
-
-    Raises:
-        FieldError: the share is not above 0 and at most 1.
-    """
+    """Set the minimum agreement, a share; None disables the alarm. Raises FieldError if the share is not above 0 and at
+    most 1."""
     if agreement is not None and not 0 < agreement <= 1:
         raise FieldError(
             "bound", "The least agreement is %(given)s; it is a share above 0 and at most 1.", given=float(agreement)

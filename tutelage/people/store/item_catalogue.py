@@ -121,7 +121,6 @@ def _question(row: sa.RowMapping, parts: list[sa.Row]) -> Question:
 
 
 STATES = ("open", "done", "disagreed", "excluded")
-ORDERS = ("disagreement", "added", "newest", "answered", "skipped")
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,8 @@ def find_items(
     limit: int = 25,
     offset: int = 0,
 ) -> Found:
-    """One page of the items that match the filter, in one of `ORDERS`; with `among`, only these ids, in their order."""
+    """One page of the items that match the filter, in the order added, disagreement, newest, answered or
+    skipped; with `among`, only these ids, in their order."""
     where = _conditions(store, study_id, filters)
     if among is not None:
         where.append(_items.c.id.in_(among))

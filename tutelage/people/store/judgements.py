@@ -1,4 +1,4 @@
-"""Rows of judgements: appending revisions, and reading a rater's past answers."""
+"""Rows of judgements: appending revisions, counting them for the rater, and reading a rater's past answers."""
 
 import json
 from collections.abc import Sequence
@@ -154,6 +154,40 @@ def judgement_row(row: sa.Row) -> JudgementRow:
 
 def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class ItemFacts:
+    """The item of a judgement: pool, known answer, response lengths in canonical order, for a repeat, the first
+    verdict, and whether it was displayed in a random order, so that the sides tell of the rater."""
+
+    pool: str
+    gold: str | None
+    lengths: tuple[int, ...]
+    first: str | None = None
+    shuffled: bool = True
+
+
+def tally(judgement: JudgementRow, about: ItemFacts) -> dict[str, int]:
+    """Increments of `Tallies` for one judgement. Practice is not counted."""
+    if about.pool == "training":
+        return {}
+    counts = {"skipped" if judgement.verdict == "skip" else "answered": 1, "flagged": int(judgement.flagged)}
+    if judgement.verdict in ("a", "b") and len(about.lengths) > 1:
+        chosen = "ab".index(judgement.verdict)
+        if about.shuffled:
+            counts["left_chosen" if judgement.order[0] == chosen else "right_chosen"] = 1
+        counts["longer_chosen"] = int(about.lengths[chosen] > about.lengths[1 - chosen])
+        counts["shorter_chosen"] = int(about.lengths[chosen] < about.lengths[1 - chosen])
+    if judgement.verdict == "tie":
+        counts["ties"] = 1
+    if about.gold is not None and judgement.verdict != "skip":
+        counts |= {"gold_seen": 1, "gold_right": int(judgement.verdict == about.gold)}
+    if about.first is not None and judgement.verdict != "skip":
+        counts |= {"repeat_seen": 1, "repeat_same": int(judgement.verdict == about.first)}
+    if judgement.active_ms is not None:
+        counts |= {"timed": 1, "active_ms": judgement.active_ms}
+    return counts
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from itertools import chain, count
 
 import sqlalchemy as sa
 
-from tutelage.base.errors import TutelageError
-from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
+from tutelage.people.store.access import new_session, revoke_sessions
 from tutelage.people.store.engine import Connection, Store, lock, record_event
 from tutelage.people.store.raters import (
     DECIDING,
@@ -19,7 +18,7 @@ from tutelage.people.store.raters import (
     insert_rater,
     list_raters,
 )
-from tutelage.people.store.sessions import new_session, revoke_sessions
+from tutelage.people.validation import StudyError
 
 _raters = schema.rater
 
@@ -40,11 +39,8 @@ def list_team(store: Store, study_id: int) -> tuple[Rater, ...]:
 
 
 def remove_member(store: Store, rater_id: int, *, actor: str) -> None:
-    """Remove the access of an owner or reviewer and end all their sessions. Their work is kept.
-
-    Raises:
-        TutelageError: it is a rater, or the last owner.
-    """
+    """Remove the access of an owner or reviewer and end all their sessions. Their work is kept. Raises TutelageError if
+    it is a rater, or the last owner."""
     with store.write(alone=True) as connection:
         member = _member(connection, rater_id)
         if member.role == "owner" and member.removed is None:
@@ -57,11 +53,7 @@ def remove_member(store: Store, rater_id: int, *, actor: str) -> None:
 
 
 def restore_member(store: Store, rater_id: int, *, actor: str) -> None:
-    """Restore the access of an owner or reviewer; ended sessions stay ended.
-
-    Raises:
-        TutelageError: it is a rater.
-    """
+    """Restore the access of an owner or reviewer; ended sessions stay ended. Raises TutelageError if it is a rater."""
     with store.write() as connection:
         member = _member(connection, rater_id)
         connection.execute(_raters.update().where(_raters.c.id == member.id).values(removed=None))
@@ -73,11 +65,7 @@ def sign_in(
     store: Store, study_id: int, person: Identity, role: Role, *, days: float, device: str
 ) -> tuple[Rater, str]:
     """Start a session of the member with this identity, created with `role` if new. Returns the member and the session
-    token.
-
-    Raises:
-        TutelageError: the member's access was removed.
-    """
+    token. Raises TutelageError if the member's access was removed."""
     now = store.now()
     with store.write() as connection:
         lock(connection, schema.study, study_id)
@@ -102,7 +90,7 @@ def _member(connection: Connection, rater_id: int) -> Rater:
     lock(connection, schema.study, get_rater(connection, rater_id).study_id)
     member = get_rater(connection, rater_id)
     if member.role not in DECIDING:
-        raise TutelageError(Sentence("“%(name)s” is a rater; pause or exclude raters on their page.", name=member.name))
+        raise StudyError("“%(name)s” is a rater; pause or exclude raters on their page.", name=member.name)
     return member
 
 
@@ -114,6 +102,4 @@ def _refuse_last(connection: Connection, owner: Rater) -> None:
         _raters.c.id != owner.id,
     )
     if not connection.scalar(others):
-        raise TutelageError(
-            Sentence("“%(name)s” is the only owner of the study; invite another one first.", name=owner.name)
-        )
+        raise StudyError("“%(name)s” is the only owner of the study; invite another one first.", name=owner.name)

@@ -18,8 +18,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from tutelage.people.store import schema
-from tutelage.people.store.counters import COLUMNS, LockedItem, locked_item
 from tutelage.people.store.engine import Connection
+from tutelage.people.store.items import COLUMNS, LockedItem, locked_item
 
 WINDOW = 500
 _NO_ROUND = 2**31 - 1
@@ -28,21 +28,18 @@ _NO_ROUND = 2**31 - 1
 _items, _assignments = schema.item, schema.assignment
 
 
-def _later(name: str) -> sa.BindParameter[int]:
-    return sa.bindparam(name)
+_rater, _study, _item = map(sa.bindparam, ("rater", "study", "item"))
+_room, _since, _start, _round = map(sa.bindparam, ("room", "since", "start", "round"))
 
 
-_rater, _study, _item = _later("rater"), _later("study"), _later("item")
-_room, _since, _start, _round = _later("room"), _later("since"), _later("start"), _later("round")
-
-
-def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    """Condition that the rater neither answered, skipped nor holds the item; expired assignments do not count."""
+def _unseen(item_id: sa.ColumnElement[int], own: sa.FromClause = _assignments) -> sa.ColumnElement[bool]:
+    """Condition that the rater neither answered, skipped nor holds the item; expired assignments do not count. `own`
+    are assignments under another name than those of the outer query."""
     assigned: sa.Select = sa.select(sa.literal_column("1")).where(
-        _assignments.c.item_id == item_id,
-        _assignments.c.rater_id == _rater,
-        _assignments.c.repeat == 0,
-        _assignments.c.state.in_(("leased", "done", "skipped")),
+        own.c.item_id == item_id,
+        own.c.rater_id == _rater,
+        own.c.repeat == 0,
+        own.c.state.in_(("leased", "done", "skipped")),
     )
     return ~sa.exists(assigned)
 
@@ -243,12 +240,6 @@ _HELD = _number(_with_items, _own, schema.LEASED, _items.c.pool == "production")
 _KNOWN = _number(_with_items, _own, _assignments.c.state.in_(("leased", "done", "skipped")), _open("production"))
 _LEFT = sa.select(_number(_items, _open("production")) - _KNOWN + _HELD)
 _taken = _assignments.alias("taken")
-_NEW = ~sa.exists().where(
-    _taken.c.item_id == _assignments.c.item_id,
-    _taken.c.rater_id == _rater,
-    _taken.c.repeat == 0,
-    _taken.c.state.in_(("leased", "done", "skipped")),
-)
 _MAY_COME_BACK = (
     sa.select(_assignments.c.id)
     .select_from(_with_items)
@@ -257,7 +248,7 @@ _MAY_COME_BACK = (
         _assignments.c.study_id == _study,
         _assignments.c.rater_id != _rater,
         _assignments.c.counted == 1,
-        _NEW,
+        _unseen(_assignments.c.item_id, _taken),
     )
     .where(_assignments.c.repeat == 0, _items.c.pool == "production", _items.c.excluded.is_(None))
     .limit(1)

@@ -26,7 +26,6 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.data.vote_rows import fold_name
 from tutelage.people.answers import map_displayed, map_texts, texts_in
-from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.backup import (
     ARCHIVED,
@@ -41,10 +40,11 @@ from tutelage.people.store.backup import (
 )
 from tutelage.people.store.completions import USE, drop_texts, erase_completions, is_user
 from tutelage.people.store.consents import consent_of, raters_due
+from tutelage.people.store.conversations import erase_conversations
 from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.raters import Rater, free_name, lock_rater
-from tutelage.people.store.turns import erase_conversations
+from tutelage.people.validation import StudyError
 
 LOOK_SECONDS = 3_600
 _log = logging.getLogger(__name__)
@@ -83,15 +83,13 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
     with store.write(alone=True) as connection:
         rater = lock_rater(connection, rater_id)
         if rater.kind != "human" or (rater.role != "rater" and rater.removed is None):
-            raise TutelageError(
-                Sentence(
-                    "“%(name)s” is an owner, a reviewer or not a person; only raters who are people can be forgotten, "
-                    "and owners and reviewers only after their access was taken away.",
-                    name=rater.name,
-                )
+            raise StudyError(
+                "“%(name)s” is an owner, a reviewer or not a person; only raters who are people can be forgotten, "
+                "and owners and reviewers only after their access was taken away.",
+                name=rater.name,
             )
         if rater.forgotten is not None:
-            raise TutelageError(Sentence("“%(name)s” was forgotten already.", name=rater.name))
+            raise StudyError("“%(name)s” was forgotten already.", name=rater.name)
         now = store.now()
         erased = _erases_votes(connection, rater)
         plain = f"forgotten {rater.id}"
@@ -116,11 +114,8 @@ def _erases_votes(connection: Connection, rater: Rater) -> bool:
 
 
 def finish_forgetting(store: Store, study_id: int, *, only: int | None = None) -> tuple[Forgotten, ...]:
-    """Complete the pending erasures of a study, or `only` that of one rater. Idempotent.
-
-    Raises:
-        Unavailable: a backup cannot be written or deleted at the moment; it is retried at the next start.
-    """
+    """Complete the pending erasures of a study, or `only` that of one rater. Idempotent. Raises Unavailable if a backup
+    cannot be written or deleted at the moment; it is retried at the next start."""
     query = sa.select(_erasures).where(_erasures.c.study_id == study_id).order_by(_erasures.c.id)
     if only is not None:
         query = query.where(_erasures.c.rater_id == only)
@@ -306,11 +301,9 @@ class Retention:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Start the thread."""
         threading.Thread(target=self._work, daemon=True, name="retention").start()
 
     def close(self) -> None:
-        """Stop the thread."""
         self._ended.set()
 
     def look(self) -> None:

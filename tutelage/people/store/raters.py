@@ -216,25 +216,15 @@ def lock_rater(connection: sa.Connection, rater_id: int) -> Rater:
     return _one(connection, _RATER_LOCKED, rater_id)
 
 
-def touch_rater(connection: sa.Connection, rater_id: int, now: int) -> None:
-    """Update the time of the rater's last activity."""
-    connection.execute(_UPDATE, {"rater": rater_id, "seen": now})
-
-
-def count_asked(connection: sa.Connection, rater: Rater, now: int) -> None:
-    """Increment the number of questions assigned to the rater."""
-    connection.execute(_UPDATE, {"rater": rater.id, "seen": now, "asked": rater.asked + 1})
-
-
-def set_quota(connection: sa.Connection, rater_id: int, quota: int) -> None:
-    """Limit the number of answers of a rater."""
-    connection.execute(_UPDATE, {"rater": rater_id, "quota": quota})
+def update_rater(connection: sa.Connection, rater_id: int, **values: object) -> None:
+    """Set columns of a rater: `seen` at each activity, `asked` with each question, the `quota`, …"""
+    connection.execute(_UPDATE, values | {"rater": rater_id})
 
 
 def finish_training(connection: sa.Connection, rater: Rater, passed: bool, now: int, **detail: object) -> None:
     """End the training of a rater: with the production questions, or a pause until an owner decides."""
     state = "active" if passed else "paused"
-    connection.execute(_UPDATE, {"rater": rater.id, "state": state})
+    update_rater(connection, rater.id, state=state)
     action = "training_passed" if passed else "training_failed"
     record_event(connection, rater.study_id, now, rater.name, action, rater.name, **detail)
 
@@ -243,7 +233,7 @@ def add_tallies(connection: sa.Connection, rater: Rater, change: Mapping[str, in
     """Add to the non-zero tallies of a rater locked by this transaction."""
     values = {name: getattr(rater.tallies, name) + count for name, count in change.items() if count}
     if values:
-        connection.execute(_UPDATE, values | {"rater": rater.id})
+        update_rater(connection, rater.id, **values)
 
 
 @reading
@@ -271,8 +261,7 @@ def change_rater(
     """Pause or resume a rater, or change the quota."""
     with store.write() as connection:
         before = lock(connection, schema.rater, rater_id)
-        change = schema.rater.update().where(schema.rater.c.id == rater_id)
-        connection.execute(change.values(state=state, quota=quota))
+        update_rater(connection, rater_id, state=state, quota=quota)
         study_id, name, detail = before["study_id"], before["name"], {"why": why, "quota": quota}
         record_event(connection, study_id, store.now(), actor, f"rater_{state}", name, **detail)
         return get_rater(connection, rater_id)
@@ -285,7 +274,7 @@ def consent(store: Store, rater_id: int, **shown: str) -> None:
         row = lock(connection, schema.rater, rater_id)
         of_study = sa.select(schema.study.c.consent).where(schema.study.c.id == row["study_id"])
         agreed = connection.scalar(of_study)
-        connection.execute(_UPDATE, {"rater": rater_id, "consented": now, "agreed": agreed})
+        update_rater(connection, rater_id, consented=now, agreed=agreed)
         record_event(connection, row["study_id"], now, row["name"], "consent", row["name"], text=agreed, **shown)
 
 

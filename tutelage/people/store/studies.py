@@ -94,11 +94,8 @@ def create_study(
     actor: str = "owner",
 ) -> Study:
     """Create a study. Names are unique in a database. `secret` (32 bytes in hexadecimal, random by default) determines
-    the order of sides and all other random choices; set it only in reproducible simulations.
-
-    Raises:
-        TutelageError: the name is empty or taken, or the kind or a language unknown.
-    """
+    the order of sides and all other random choices; set it only in reproducible simulations. Raises TutelageError if
+    the name is empty or taken, or the kind or a language unknown."""
     if not name.strip():
         raise TutelageError("A study needs a name.")
     check_languages(languages)
@@ -125,11 +122,8 @@ def create_study(
 
 
 def open_study(store: Store, name: str | None = None) -> Study:
-    """Study with this name, or the only one in the database.
-
-    Raises:
-        TutelageError: there is no such study, or there are several and no name.
-    """
+    """Study with this name, or the only one in the database. Raises TutelageError if there is no such study, or there
+    are several and no name."""
     names = list_studies(store)
     if name is None and len(names) != 1:
         raise TutelageError(
@@ -204,7 +198,6 @@ def present(store: Store, study_id: int, presentation: Presentation, *, actor: s
 
 
 def plan_of(store: Store, study_id: int) -> Plan:
-    """The current plan."""
     return study_of(store, study_id).plan
 
 

@@ -94,7 +94,6 @@ class Survey:
 
 
 def survey(store: Store, study_id: int) -> Survey:
-    """Compute the survey of a study."""
     with store.read() as connection:
         groups = _groups(connection, study_id)
         of_raters = sa.select(

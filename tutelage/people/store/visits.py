@@ -16,13 +16,11 @@ from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from tutelage.base.errors import TutelageError
-from tutelage.people.languages import Sentence
 from tutelage.people.recruitment import Recruitment, Visitor, Work, find_platform
 from tutelage.people.store import assignments, schema
-from tutelage.people.store.access import has_training
+from tutelage.people.store.access import has_training, new_session
+from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.engine import Connection, Store, insert_row, lock, reading, record_event, value_of
-from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.open_items import count_left
 from tutelage.people.store.raters import (
     Rater,
@@ -31,11 +29,10 @@ from tutelage.people.store.raters import (
     has_stand_ins,
     insert_rater,
     lock_rater,
-    set_quota,
-    touch_rater,
+    update_rater,
 )
-from tutelage.people.store.sessions import new_session
 from tutelage.people.store.studies import Study, study_of
+from tutelage.people.validation import StudyError
 
 MEASURED = 30
 """Minimum number of timed answers for an estimate of their mean time."""
@@ -122,23 +119,18 @@ class Visit:
     ended: int | None
 
 
-class NotAdmitted(TutelageError):
+class NotAdmitted(StudyError):
     """The study does not admit this person at the moment; the message is addressed to them."""
 
 
 def enter(store: Store, study_id: int, visitor: Visitor, *, session_days: float = 30) -> tuple[Rater, str]:
-    """Admit a person from the platform. Returns a new or returning rater, and a session token.
-
-    Raises:
-        NotAdmitted: the study is not running, has no place left, or does not admit this person again.
-    """
+    """Admit a person from the platform. Returns a new or returning rater, and a session token. Raises NotAdmitted if
+    the study is not running, has no place left, or does not admit this person again."""
     with store.write(alone=has_stand_ins(store, study_id)) as connection:
         lock(connection, schema.study, study_id)  # serialised, because places are counted
         study, recruitment = study_of(connection, study_id), recruitment_of(connection, study_id)
         if recruitment is None:
-            raise NotAdmitted(
-                Sentence("The study “%(name)s” does not recruit on a platform any more.", name=study.name)
-            )
+            raise NotAdmitted("The study “%(name)s” does not recruit on a platform any more.", name=study.name)
         now = store.now()
         _sweep(connection, study_id, recruitment, now)
         visit = _of_worker(connection, study_id, recruitment.platform, visitor.worker)
@@ -146,7 +138,7 @@ def enter(store: Store, study_id: int, visitor: Visitor, *, session_days: float 
             rater = _come(connection, study, recruitment, visitor, now)
         else:
             rater = _come_again(connection, study, recruitment, visitor, visit, now)
-        touch_rater(connection, rater.id, now)
+        update_rater(connection, rater.id, seen=now)
         return rater, new_session(connection, rater, now, session_days)
 
 
@@ -176,7 +168,7 @@ def begin_answers(connection: Connection, rater_id: int) -> None:
     recruitment = recruitment_of(connection, rater.study_id)
     if visit is not None and visit.state == "active" and recruitment is not None:
         connection.execute(_visits.update().where(_visits.c.id == visit.id).values(base=rater.tallies.answered))
-        set_quota(connection, rater.id, rater.tallies.answered + recruitment.answers)
+        update_rater(connection, rater.id, quota=rater.tallies.answered + recruitment.answers)
 
 
 def screen_out(connection: Connection, rater: Rater, now: int) -> bool:
@@ -228,15 +220,13 @@ def _come_again(
     if previous.state == "screened" or not recruitment.again:
         words = find_platform(recruitment.platform).words
         raise NotAdmitted(
-            Sentence(
-                "You have already taken part in this study, and each person may take part once. Thank you! Return to "
-                "%(platform)s.",
-                platform=words,
-            )
+            "You have already taken part in this study, and each person may take part once. Thank you! Return to "
+            "%(platform)s.",
+            platform=words,
         )
     _need_place(connection, study, recruitment)
     _need_question(connection, study, rater.id)
-    set_quota(connection, rater.id, rater.tallies.answered + recruitment.answers)
+    update_rater(connection, rater.id, quota=rater.tallies.answered + recruitment.answers)
     _begin(connection, rater, recruitment, visitor, now)
     return get_rater(connection, rater.id)
 
@@ -253,20 +243,18 @@ def _begin(connection: Connection, rater: Rater, recruitment: Recruitment, visit
 
 def _need_place(connection: Connection, study: Study, recruitment: Recruitment) -> None:
     if study.state != "open":
-        raise NotAdmitted(Sentence("The study does not run at the moment. Please return your place on the platform."))
+        raise NotAdmitted("The study does not run at the moment. Please return your place on the platform.")
     if recruitment.places is not None and places_taken(connection, study.id) >= recruitment.places:
         raise NotAdmitted(
-            Sentence(
-                "All places of the study are taken at the moment. Please return yours on the platform; when a place "
-                "becomes free, the same link lets you in."
-            )
+            "All places of the study are taken at the moment. Please return yours on the platform; when a place "
+            "becomes free, the same link lets you in."
         )
 
 
 def _need_question(connection: Connection, study: Study, rater_id: int = 0) -> None:
     """Raises NotAdmitted if there is no question for the rater, or for a new one (0)."""
     if find_live_models(connection, study.id) is None and not count_left(connection, study.id, rater_id):
-        raise NotAdmitted(Sentence("The study has no question left for you. Please return your place on the platform."))
+        raise NotAdmitted("The study has no question left for you. Please return your place on the platform.")
 
 
 def places_taken(connection: Connection, study_id: int) -> int:

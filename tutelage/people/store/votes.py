@@ -87,7 +87,6 @@ class Vote:
 
     @property
     def canonical(self) -> Canonical:
-        """The canonical answer."""
         return Canonical(self.verdict, self.strength, self.content, self.criteria)
 
     @property

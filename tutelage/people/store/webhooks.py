@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.grants import TOPICS, Credential, NewWebhook, Topic
-from tutelage.people.languages import Sentence
+from tutelage.people.settings import TOPICS, Credential, NewWebhook, Topic
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.inbox import QUIET, Notice, load_notice
+from tutelage.people.validation import StudyError
 
 WAITS_MS = tuple(1_000 * seconds for seconds in (60, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400))
 """Waits after the first, second, … attempt. After the last wait, three days after the first attempt, a failed delivery
@@ -79,11 +79,8 @@ def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:
 
 def rotate_secret(store: Store, study_id: int, number: int, *, hours: int = OVERLAP_HOURS, actor: str = "owner") -> str:
     """Replace the secret of a webhook and return the new one. For `hours`, messages are also signed with the former
-    secret; 0 invalidates it at once, for example after a leak.
-
-    Raises:
-        TutelageError: the study has no such webhook, or `hours` is not from 0 to `MOST_OVERLAP_HOURS`.
-    """
+    secret; 0 invalidates it at once, for example after a leak. Raises TutelageError if the study has no such webhook,
+    or `hours` is not from 0 to `MOST_OVERLAP_HOURS`."""
     if not 0 <= hours <= MOST_OVERLAP_HOURS:
         raise TutelageError(f"hours is {hours}; it must be from 0 to {MOST_OVERLAP_HOURS}.")
     secret, now = _new_secret(), store.now()
@@ -209,5 +206,5 @@ def _row(connection: Connection, study_id: int, number: int) -> sa.RowMapping:
     mine = sa.and_(_webhooks.c.id == number, _webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
     row = connection.execute(sa.select(_webhooks).where(mine)).mappings().one_or_none()
     if row is None:
-        raise TutelageError(Sentence("There is no webhook %(number)s in this study.", number=number))
+        raise StudyError("There is no webhook %(number)s in this study.", number=number)
     return row

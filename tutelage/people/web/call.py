@@ -14,15 +14,15 @@ from tutelage.base.errors import TutelageError
 from tutelage.people import Rater, Store, Study, Unavailable, count_notices
 from tutelage.people.images import image_names
 from tutelage.people.languages import LANGUAGES, Sentence, choose_language, say
-from tutelage.people.store.images import image_sizes
+from tutelage.people.store.access import use_session
+from tutelage.people.store.additions import image_sizes
 from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.members import Identity
 from tutelage.people.store.raters import DECIDING, Role
-from tutelage.people.store.sessions import use_session
 from tutelage.people.store.studies import study_of
 from tutelage.people.validation import FormError, record_number
 from tutelage.people.web.auth import csrf_matches, csrf_token, device_of, is_own_origin
-from tutelage.people.web.menu import menu_of
+from tutelage.people.web.pages.owner import menu_of
 from tutelage.people.web.render import Images, render
 from tutelage.people.web.site import Site
 from tutelage.people.web.templating import rooted, wanted_languages
@@ -170,13 +170,15 @@ class Call:
 
 
 class Route(NamedTuple):
-    """A route: method, path, admitted roles (see `ADMITTED`) and form of the body."""
+    """A route: method, path, admitted roles (see `ADMITTED`), form of the body, and the `page` that shows an error of
+    the answer next to the form that it is about, if any."""
 
     method: Literal["GET", "POST"]
     path: str
     who: Who
     form: Form
     answer: Callable[[Call], Response]
+    page: Callable[[Call, TutelageError], Response] | None = None
 
 
 def see(address: str) -> Response:
@@ -240,7 +242,7 @@ def _respond(site: Site, route: Route, request: Request, body: bytes) -> Respons
         call = _known(site, request)
         reads = route.who in ("owner", "reviewer") and call.rater is not None and call.rater.role in DECIDING
         language = call.reading if reads else call.language
-        response = route.answer(_admit(call, route, request, body))
+        response = _answered(route, _admit(call, route, request, body))
         if "location" in response.headers:
             response.headers["location"] = rooted(site.root, response.headers["location"])
         return response
@@ -253,6 +255,15 @@ def _respond(site: Site, route: Route, request: Request, body: bytes) -> Respons
     except TutelageError as error:
         problem = Refusal(400, sentence(error))
     return refused(site, problem, _by_script(route), language)
+
+
+def _answered(route: Route, call: Call) -> Response:
+    try:
+        return route.answer(call)
+    except TutelageError as error:
+        if route.page is None:
+            raise
+        return route.page(call, error)
 
 
 def _admit(call: Call, route: Route, request: Request, body: bytes) -> Call:
@@ -276,6 +287,7 @@ def _admit(call: Call, route: Route, request: Request, body: bytes) -> Call:
 def _known(site: Site, request: Request) -> Call:
     """The call before authorisation: session, study, cookies and languages."""
     session, device = request.cookies.get(site.cookie, ""), device_of(request.headers.get("user-agent", ""))
+    peer = request.client.host if request.client else ""
     rater, session_id = (session and use_session(site.store, session, device)) or (None, None)
     if rater and not (site.holds(rater.study_id) and site.sign_in.still_admit(rater, request)):
         rater, session_id = None, None
@@ -283,7 +295,7 @@ def _known(site: Site, request: Request) -> Call:
         site=site,
         path=_writable(request.path_params),
         query=_collected(request.query_params.multi_items()),
-        address=_address(site, request),
+        address=site.proxies.client(peer, ",".join(request.headers.getlist("x-forwarded-for"))),
         origin=(site.origin or request.headers.get("origin") or f"http://{request.headers.get('host', '')}")
         + site.root,
         visitor=site.sign_in.visitor(request) if rater is None else None,
@@ -296,12 +308,6 @@ def _known(site: Site, request: Request) -> Call:
         rater=rater,
         study=study_of(site.store, rater.study_id) if rater else None,
     )
-
-
-def _address(site: Site, request: Request) -> str:
-    """The client's address; behind a trusted proxy, that of X-Forwarded-For."""
-    peer = request.client.host if request.client else ""
-    return site.proxies.client(peer, ",".join(request.headers.getlist("x-forwarded-for")))
 
 
 def _wrong_origin(site: Site, request: Request) -> Sentence:

@@ -52,11 +52,8 @@ class RaterClient:
         self, besides: Sequence[int] = (), say: Callable[[Sequence[str]], str] | None = None
     ) -> tuple[RemoteQuestion | None, str]:
         """The next question for the rater, or None and the reason. In a study with live conversations, `say` writes the
-        rater's messages, given the suggested openings.
-
-        Raises:
-            TutelageError: the server refuses, or a model does not answer.
-        """
+        rater's messages, given the suggested openings. Raises TutelageError if the server refuses, or a model does not
+        answer."""
         reply = self._post("/rate/next", {"besides": list(besides)})
         while (talk := reply["talk"]) is not None and say is not None:
             self._talk(talk, say)

@@ -10,18 +10,15 @@ from tutelage.base.errors import TutelageError
 from tutelage.people import Unavailable
 from tutelage.people.languages import Sentence
 from tutelage.people.operations import Amendment, Grant, Operation, Parameter
-from tutelage.people.validation import NO_NUMBER, NO_WHOLE_NUMBER, FieldError, FormError
+from tutelage.people.validation import NO_NUMBER, NO_SHARE, NO_WHOLE_NUMBER, FieldError, FormError, NumberRange
 from tutelage.people.web.call import Call, Refusal, Route, see, sentence
 
 
 def form_page(call: Call, template: str, error: TutelageError | None = None, /, **values: object) -> Response:
     """Render a page with forms. The template gets the `problem` of the error and `given`, the values of the fields: the
     submitted ones after an error, otherwise the stored ones. The query string never fills a form, because the link may
-    come from another person. The status is 400 if a submitted form failed, 200 otherwise.
-
-    Raises:
-        Unavailable: if that is the error, which no other value of a field would fix.
-    """
+    come from another person. The status is 400 if a submitted form failed, 200 otherwise. Raises Unavailable if that is
+    the error, which no other value of a field would fix."""
     if error is None:
         return call.page(template, **values, given=lambda name, default="": default)
     if isinstance(error, Unavailable):
@@ -40,14 +37,10 @@ def amendment_route(
     `page` renders the form again."""
 
     def change(call: Call) -> Response:
-        try:
-            settings = read_settings(call, operation)
-            operation.run(call.store, call.here.id, settings, call.me.name)
-        except TutelageError as error:
-            return page(call, error)
+        operation.run(call.store, call.here.id, read_settings(call, operation), call.me.name)
         return see(back or path)
 
-    return Route("POST", path, "owner", "form", change)
+    return Route("POST", path, "owner", "form", change, page)
 
 
 def creation_route(
@@ -81,11 +74,8 @@ def revocation_route(operation: Grant[Any], path: str, field: str, back: str) ->
 
 def read_settings(call: Call, operation: Operation[Any]) -> Any:
     """The settings of an operation, from a form whose inputs are named like the fields. An empty input is None if the
-    field is optional.
-
-    Raises:
-        FieldError: a value has the wrong type, is out of range, or is refused by the settings.
-    """
+    field is optional. Raises FieldError if a value has the wrong type, is out of range, or is refused by the
+    settings."""
     return operation.settings(**{each.name: read_value(call, each) for each in operation.parameters})
 
 
@@ -100,12 +90,10 @@ def read_value(call: Call, parameter: Parameter) -> object:
         return tuple(filter(None, call.values(parameter.name)))
     if parameter.limits is None:
         return text.replace("\r\n", "\n")
-    words, least, most, in_per_cent = parameter.limits
     if parameter.type is int:
+        words, least, most, _ = parameter.limits
         return whole_number(call, parameter.name, words, int(least), int(most))
-    if in_per_cent:
-        return share(call, parameter.name, words, most)
-    return number(call, parameter.name, words, least, most)
+    return number(call, parameter.name, parameter.limits)
 
 
 def lines_of(call: Call, name: str) -> tuple[str, ...]:
@@ -114,11 +102,8 @@ def lines_of(call: Call, name: str) -> tuple[str, ...]:
 
 
 def whole_number(call: Call, name: str, what: Sentence, least: int, most: int) -> int:
-    """A whole number in a field; `what` begins the error message.
-
-    Raises:
-        FieldError: it is not a whole number between `least` and `most`.
-    """
+    """A whole number in a field; `what` begins the error message. Raises FieldError if it is not a whole number between
+    `least` and `most`."""
     text = call.text(name)
     valid = text.isascii() and text.isdecimal() and len(text) < 10
     if not valid or not least <= int(text) <= most:
@@ -126,55 +111,26 @@ def whole_number(call: Call, name: str, what: Sentence, least: int, most: int) -
     return int(text)
 
 
-def number(call: Call, name: str, what: Sentence, least: float, most: float) -> float:
-    """A number in a field, with a decimal point or comma.
-
-    Raises:
-        FieldError: it is not a number between `least` and `most`.
-    """
+def number(call: Call, name: str, limits: NumberRange) -> float:
+    """A number in a field, with a decimal point or comma; a share also as 5 %. Raises FieldError if it is not within
+    the limits."""
     text = call.text(name)
-    value = _decimal(text)
-    if not least <= value <= most:
-        raise FieldError(name, NO_NUMBER.about(what=what, given=text[:50], least=float(least), most=float(most)))
-    return value
-
-
-def share(call: Call, name: str, what: Sentence, most: float) -> float:
-    """A share in a field, written as 0.05 or 5 %.
-
-    Raises:
-        FieldError: it is not a number between 0 and `most`.
-    """
-    text = call.text(name)
-    value = _decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if not 0 <= value <= most:
-        raise FieldError(
-            name,
-            Sentence(
-                "%(what)s is “%(given)s”; give a share from 0 to %(most)s.",
-                what=what,
-                given=text[:50],
-                most=float(most),
-            ),
-        )
-    return value
-
-
-def _decimal(text: str) -> float:
-    """The number in a text, with a decimal point or comma; NaN if there is none."""
+    plain = text.removesuffix("%") if limits.share else text
     try:
-        return float(text.replace(",", "."))
+        value = float(plain.replace(",", ".")) / (1 if plain == text else 100)
     except ValueError:
-        return math.nan
+        value = math.nan
+    if not limits.least <= value <= limits.most:
+        what, least, most = limits.words, float(limits.least), float(limits.most)
+        refusal = NO_SHARE if limits.share else NO_NUMBER
+        raise FieldError(name, refusal.about(what=what, given=text[:50], least=least, most=most))
+    return value
 
 
 def reason_of(call: Call, field: str = "reason") -> str:
-    """The reason for an exclusion. `field` names the input on pages with several such forms.
-
-    Raises:
-        FieldError: the reason is empty.
-    """
+    """The reason for an exclusion. `field` names the input on pages with several such forms. Raises FieldError if the
+    reason is empty."""
     reason = call.text("reason")[:500]
     if not reason:
-        raise FieldError(field, Sentence("Give a reason: it is shown with the exclusion later."))
+        raise FieldError(field, "Give a reason: it is shown with the exclusion later.")
     return reason

@@ -23,6 +23,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store.members import Identity
 from tutelage.people.store.raters import Rater, Role
+from tutelage.people.validation import StudyError
 
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client
@@ -37,7 +38,7 @@ PATIENCE = 15.0
 FRESH = 600.0
 
 
-class SignInError(TutelageError):
+class SignInError(StudyError):
     """A failed sign-in, with the reason."""
 
 
@@ -50,7 +51,6 @@ class Pending:
     verifier: str
 
     def cookie(self) -> str:
-        """The value of the cookie."""
         return base64.urlsafe_b64encode(json.dumps(asdict(self)).encode()).decode().rstrip("=")
 
     @classmethod
@@ -62,7 +62,7 @@ class Pending:
             return cls(str(row["state"]), str(row["nonce"]), str(row["verifier"]))
         except (ValueError, KeyError, TypeError) as error:
             raise SignInError(
-                Sentence("This browser began no sign-in here, or more than ten minutes ago; begin once more.")
+                "This browser began no sign-in here, or more than ten minutes ago; begin once more."
             ) from error
 
 
@@ -90,11 +90,8 @@ class Provider:
 
     def begin(self, redirect: str, study: str = "") -> tuple[str, Pending]:
         """The authorisation URL, which returns to `redirect`, and the state that the browser must keep. The state
-        encodes the `study` if several share one redirect URI (`study_of_state`).
-
-        Raises:
-            SignInError: the provider is unreachable, or its issuer differs from the configured one.
-        """
+        encodes the `study` if several share one redirect URI (`study_of_state`). Raises SignInError if the provider is
+        unreachable, or its issuer differs from the configured one."""
         metadata = self._described()
         verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
         state = f"{study}.{secrets.token_urlsafe(24)}"
@@ -105,25 +102,20 @@ class Provider:
         return address, Pending(state, nonce, verifier)
 
     def finish(self, pending: Pending, query: Mapping[str, str], redirect: str) -> Identity:
-        """The identified person, from the query of the callback.
-
-        Raises:
-            SignInError: the state does not match this browser's sign-in, the provider refused, or the ID token is for
-                another client or sign-in, expired, or without a verified e-mail address.
-        """
+        """The identified person, from the query of the callback. Raises SignInError if the state does not match this
+        browser's sign-in, the provider refused, or the ID token is for another client or sign-in, expired, or without a
+        verified e-mail address."""
         if not secrets.compare_digest(query.get("state", "").encode(), pending.state.encode()):
-            raise SignInError(Sentence("This is not the sign-in that this browser began; begin once more."))
+            raise SignInError("This is not the sign-in that this browser began; begin once more.")
         if query.get("iss", self.issuer) != self.issuer:
-            raise SignInError(Sentence("The answer comes from another provider than %(issuer)s.", issuer=self.issuer))
+            raise SignInError("The answer comes from another provider than %(issuer)s.", issuer=self.issuer)
         if "code" not in query:
             reason = query.get("error_description") or query.get("error")
             detail = reason[:200] if reason else Sentence("it sent no code")
-            raise SignInError(Sentence("The provider did not sign you in: %(reason)s.", reason=detail))
+            raise SignInError("The provider did not sign you in: %(reason)s.", reason=detail)
         claims = self._verified(self._token(pending, query["code"], redirect), pending.nonce)
         if claims.get("email_verified") not in (True, "true") or not isinstance(claims.get("email"), str):
-            raise SignInError(
-                Sentence("The provider sent no verified e-mail address of yours; roles are given by address.")
-            )
+            raise SignInError("The provider sent no verified e-mail address of yours; roles are given by address.")
         email = str(claims["email"])
         name = claims.get("name") or claims.get("preferred_username") or email
         return Identity(f"{self.issuer} {claims['sub']}", email, str(name).partition("@")[0])
@@ -151,12 +143,10 @@ class Provider:
         required = ("authorization_endpoint", "token_endpoint", "jwks_uri")
         if metadata.get("issuer") != self.issuer or not all(isinstance(metadata.get(name), str) for name in required):
             raise SignInError(
-                Sentence(
-                    "%(issuer)s describes itself as %(other)s; give that as the issuer if it is the provider that you "
-                    "mean.",
-                    issuer=self.issuer,
-                    other=str(metadata.get("issuer"))[:200],
-                )
+                "%(issuer)s describes itself as %(other)s; give that as the issuer if it is the provider that you "
+                "mean.",
+                issuer=self.issuer,
+                other=str(metadata.get("issuer"))[:200],
             )
         self._known["description"] = time.monotonic(), metadata
         return metadata
@@ -166,14 +156,10 @@ class Provider:
             reply = httpx.get(address, timeout=PATIENCE).raise_for_status().json()
         except (httpx.HTTPError, ValueError) as error:
             raise SignInError(
-                Sentence(
-                    "The provider %(issuer)s cannot be asked just now: %(reason)s.",
-                    issuer=self.issuer,
-                    reason=str(error),
-                )
+                "The provider %(issuer)s cannot be asked just now: %(reason)s.", issuer=self.issuer, reason=str(error)
             ) from error
         if not isinstance(reply, dict):
-            raise SignInError(Sentence("%(address)s is not the description of a provider.", address=address))
+            raise SignInError("%(address)s is not the description of a provider.", address=address)
         return reply
 
     def _token(self, pending: Pending, code: str, redirect: str) -> str:
@@ -184,11 +170,9 @@ class Provider:
             with self._client(redirect) as client:
                 reply = client.fetch_token(endpoint, code=code, code_verifier=pending.verifier)
         except (httpx.HTTPError, OAuthError, ValueError) as error:
-            raise SignInError(
-                Sentence("The provider did not accept the code: %(reason)s.", reason=str(error))
-            ) from error
+            raise SignInError("The provider did not accept the code: %(reason)s.", reason=str(error)) from error
         if not isinstance(reply.get("id_token"), str):
-            raise SignInError(Sentence("The provider sent no identity token."))
+            raise SignInError("The provider sent no identity token.")
         return str(reply["id_token"])
 
     def _verified(self, token: str, nonce: str) -> Mapping[str, Any]:
@@ -211,10 +195,10 @@ class Provider:
             rules.validate(claims)
         except (JoseError, ValueError, KeyError, TypeError) as error:
             raise SignInError(
-                Sentence("The identity token of the provider is not valid: %(reason)s.", reason=str(error))
+                "The identity token of the provider is not valid: %(reason)s.", reason=str(error)
             ) from error
         if claims.get("azp", self.client_id) != self.client_id:
-            raise SignInError(Sentence("The identity token of the provider was issued to another client."))
+            raise SignInError("The identity token of the provider was issued to another client.")
         return claims
 
 

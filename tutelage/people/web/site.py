@@ -20,8 +20,8 @@ from tutelage.people import Rater, Store
 from tutelage.people.languages import ENGLISH
 from tutelage.people.mail import MailServer
 from tutelage.people.statistics.cache import Keeper
+from tutelage.people.store.access import session_owner, use_session
 from tutelage.people.store.raters import DECIDING
-from tutelage.people.store.sessions import session_owner, use_session
 from tutelage.people.store.studies import Study, study_of
 from tutelage.people.validation import record_number
 from tutelage.people.web.auth import Attempts, cookie_header

@@ -30,11 +30,10 @@ from tutelage.data.chat_stream import ReplyPiece
 from tutelage.data.records import Message, Messages, ToolCall, tools_of
 from tutelage.data.transport import HttpRefusal
 from tutelage.people import Store, Unavailable
-from tutelage.people.chat_models import LiveTools, Models
 from tutelage.people.languages import ENGLISH, Sentence, say
-from tutelage.people.live_conversation import OpenTurn, keep_answer, open_turn
+from tutelage.people.live_conversation import LiveTools, Models, OpenTurn, keep_answer, open_turn
+from tutelage.people.store.conversations import Reply, Turn
 from tutelage.people.store.inbox import notice_model
-from tutelage.people.store.turns import Reply, Turn
 from tutelage.people.validation import storable
 from tutelage.people.web.render import LONGEST, render
 from tutelage.people.web.traces import call_names, message_html, step_html

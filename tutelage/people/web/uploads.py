@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.tables import Table, table_of
-from tutelage.people.languages import Sentence
 from tutelage.people.validation import FieldError
 
 ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
@@ -50,24 +49,19 @@ class Uploads:
         self._lock = threading.Lock()
 
     def keep(self, owner: int, name: str, content: bytes) -> Upload:
-        """Store a file for an owner, replacing the previous one. Of its name only the extension is used.
-
-        Raises:
-            FieldError: the file is empty or of an unsupported type.
-        """
+        """Store a file for an owner, replacing the previous one. Of its name only the extension is used. Raises
+        FieldError if the file is empty or of an unsupported type."""
         name = Path(name.replace("\\", "/")).name[:100] or "file"
         ending = Path(name).suffix.lower()
         if ending not in ENDINGS:
             raise FieldError(
                 "file",
-                Sentence(
-                    "%(name)s is of no kind that can be read here: use %(endings)s.",
-                    name=name,
-                    endings=", ".join(ENDINGS),
-                ),
+                "%(name)s is of no kind that can be read here: use %(endings)s.",
+                name=name,
+                endings=", ".join(ENDINGS),
             )
         if not content.strip():
-            raise FieldError("file", Sentence("%(name)s is empty.", name=name))
+            raise FieldError("file", "%(name)s is empty.", name=name)
         with self._lock:
             self._forget()
             if self._folder is None:
@@ -88,7 +82,6 @@ class Uploads:
         return upload if upload is not None and secrets.compare_digest(upload.token.encode(), token.encode()) else None
 
     def drop(self, owner: int) -> None:
-        """Delete the owner's upload."""
         with self._lock:
             upload = self._kept.pop(owner, None)
         if upload is not None:

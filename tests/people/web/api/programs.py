@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import jsonschema
 
-from tutelage.people.grants import RIGHTS, NewToken
+from tutelage.people.settings import RIGHTS, NewToken
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.web.api.dispatch import ROOT, ApiRoute
 from tutelage.people.web.api.endpoints import API_ROUTES, openapi

@@ -27,7 +27,7 @@ from tutelage.people import (
 )
 from tutelage.people.answers import Correction, Span
 from tutelage.people.export import export_study, preference_row
-from tutelage.people.grants import RIGHTS, NewToken
+from tutelage.people.settings import RIGHTS, NewToken
 from tutelage.people.store.api_tokens import create_token, list_tokens, revoke_token
 from tutelage.people.store.events import list_exports
 from tutelage.people.store.votes import vote_row

@@ -6,7 +6,7 @@ from pictures import png
 
 from tutelage.people import add_rater, create_study, start_session
 from tutelage.people.web import create_app
-from tutelage.people.web.middleware import HEADERS
+from tutelage.people.web.app import HEADERS
 
 from ...worlds import QUIET, add_pictures
 from ..conftest import World

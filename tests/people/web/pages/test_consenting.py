@@ -11,7 +11,7 @@ from tutelage.people.export import export_study
 from tutelage.people.restoration import import_export
 from tutelage.people.settings import Consent
 from tutelage.people.store.consents import shown_text
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import LiveModels, set_live_models
 
 from ..conftest import World
 

@@ -10,7 +10,7 @@ from scripted_chat import Scripted, echoing, saying
 
 from tutelage.data.transport import Unanswered
 from tutelage.people import Plan, Store, add_rater, list_votes
-from tutelage.people.store.live_models import LiveModels, set_live_models
+from tutelage.people.store.conversations import LiveModels, set_live_models
 from tutelage.people.web import streams
 
 from ..conftest import Browser, World, make_study

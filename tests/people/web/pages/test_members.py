@@ -11,8 +11,8 @@ from tutelage.people import (
     start_session,
     write_note,
 )
+from tutelage.people.store.access import list_sessions
 from tutelage.people.store.members import list_team
-from tutelage.people.store.sessions import list_sessions
 
 from ..conftest import URL, Browser, World
 

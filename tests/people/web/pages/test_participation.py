@@ -20,8 +20,8 @@ from tutelage.people import (
     rater_of_session,
     start_session,
 )
-from tutelage.people.grants import NewInvitation
 from tutelage.people.recruitment import Recruitment
+from tutelage.people.settings import NewInvitation
 from tutelage.people.store.visits import entry_of, recruit
 from tutelage.people.web import create_app
 from tutelage.people.web.auth import Attempts, csrf_token, is_own_origin

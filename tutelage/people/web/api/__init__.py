@@ -2,5 +2,5 @@
 
 dispatch.py     requests: authentication, parsing, error responses
 endpoints.py    functions of the routes, their table with required rights, and its OpenAPI 3.1 description
-changes.py      routes for the operations of a study
+changes.py      routes that change a study: its operations, and new rows
 """

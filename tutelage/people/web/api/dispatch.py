@@ -5,8 +5,7 @@ with a user's session. The token is checked before the body is read.
 """
 
 import json
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,8 +19,8 @@ from starlette.responses import Response, StreamingResponse
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
 from tutelage.people import Store, Study, Unavailable
-from tutelage.people.grants import Right
 from tutelage.people.programs.api_values import NoQuery, Problem, Refused
+from tutelage.people.settings import Right
 from tutelage.people.store.api_tokens import KeyReused, Token, find_token, note_use
 from tutelage.people.store.studies import study_of
 from tutelage.people.web.site import Site
@@ -30,7 +29,6 @@ ROOT = "/api/v1"
 LONGEST_BODY = 16 * 1024 * 1024
 LONGEST_KEY = 200
 JSON_LINES = "application/jsonl"
-_log = logging.getLogger("tutelage")
 
 
 class ApiRefusal(Exception):
@@ -250,17 +248,14 @@ def _has_nul(value: object) -> bool:
 
 def _encoded(route: ApiRoute, answer: object) -> Response:
     if route.lines:
-        return StreamingResponse(_lines(cast(Iterable[object], answer)), media_type=JSON_LINES)
+        rows = cast(Iterable[object], answer)
+        lines = (json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+        return StreamingResponse(lines, media_type=JSON_LINES)
     if isinstance(answer, ReplyWithHeaders):
         response = _json(answer.value, 200)
         response.headers.update(answer.headers)
         return response
     return _json(answer, 200)
-
-
-def _lines(rows: Iterable[object]) -> Iterator[bytes]:
-    for row in rows:
-        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
 def _json(value: object, status: int) -> Response:

@@ -15,7 +15,6 @@ from tutelage.base.version import __version__
 from tutelage.data.records import message_row, step_value, tools_of
 from tutelage.people import Rater, Selection, label_study, list_questions, list_raters, list_votes
 from tutelage.people.export import correction_rows, marked_rows, preference_row, step_rows
-from tutelage.people.grants import Right
 from tutelage.people.manifest import describe, marking
 from tutelage.people.operations import AMENDMENTS, EXPORT, GRANTS, IMPORTS
 from tutelage.people.programs.api_values import (
@@ -41,15 +40,15 @@ from tutelage.people.programs.api_values import (
     VoteLine,
     VoteQuery,
 )
-from tutelage.people.programs.new_rows import add_rows
 from tutelage.people.programs.study_progress import agreement_figures, study_overview
 from tutelage.people.redaction import redact_study, redact_votes, search_of
+from tutelage.people.settings import Right
 from tutelage.people.store.engine import several
 from tutelage.people.store.events import record_export, record_reading
 from tutelage.people.store.item_catalogue import ItemFilter, Question, items_after
 from tutelage.people.store.votes import freeze, vote_row
 from tutelage.people.training_data import LabelledStudy
-from tutelage.people.web.api.changes import operation_routes, sent_values, values_type
+from tutelage.people.web.api.changes import add_rows, operation_routes, sent_values, values_type
 from tutelage.people.web.api.dispatch import JSON_LINES, ROOT, ApiCall, ApiRefusal, ApiRoute, ReplyWithHeaders
 from tutelage.people.web.pages.owner.exports import TOO_MANY
 

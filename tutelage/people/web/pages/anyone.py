@@ -5,8 +5,8 @@ from starlette.responses import JSONResponse, Response
 
 from tutelage.people import list_studies
 from tutelage.people.languages import LANGUAGES, Sentence
+from tutelage.people.store.additions import image_content
 from tutelage.people.store.engine import check_room
-from tutelage.people.store.images import image_content
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.templating import language_cookie
 

@@ -1,4 +1,6 @@
-"""Arrival by an invitation, a personal link or a recruiting platform; consent; sign-out, and return to the platform."""
+"""Arrival by an invitation, a personal link, a recruiting platform or, for owners and reviewers, a trusted proxy or an
+OpenID provider; consent; sign-out, and return to the platform.
+"""
 
 from starlette.responses import Response
 
@@ -10,6 +12,7 @@ from tutelage.people import (
     accept_invite,
     end_session,
     get_rater,
+    list_studies,
     peek_invite,
     personal_link,
     rater_of_session,
@@ -22,16 +25,18 @@ from tutelage.people.remuneration import finish
 from tutelage.people.store import consents
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of, standard_points
-from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.conversations import find_live_models
+from tutelage.people.store.engine import DAY_MS
+from tutelage.people.store.members import Identity, sign_in
 from tutelage.people.store.raters import DECIDING
-from tutelage.people.store.studies import Study, study_of
+from tutelage.people.store.studies import Study, open_study, study_of
 from tutelage.people.store.visits import NotAdmitted, end_visit, enter, recruitment_of, study_of_entry, visit_of
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.forms import form_page
+from tutelage.people.web.identity import Pending, SignInError
 from tutelage.people.web.site import Site, announce_member, forget_member
 
-DAY_MS = 86_400_000
 LEFT = "on leaving"
 """The note on personal links that raters see when they leave."""
 
@@ -45,24 +50,10 @@ def home(call: Call) -> Response:
     return see(_place_of(call.me, call.here))
 
 
-def invitation(call: Call) -> Response:
-    """The page of an invitation link. Viewing uses nothing up, because mail scanners follow links."""
-    return _join_page(call, _invite(call))
-
-
-def join(call: Call) -> Response:
-    """Accept the invitation under a name."""
-    _invite(call)
-    try:
-        rater, session = accept_invite(call.store, call.path["token"], call.text("name"), session_days=SESSION_DAYS)
-    except TutelageError as error:
-        return _join_page(call, _invite(call), error)
-    return signed_in(call, rater, session)
-
-
-def _join_page(call: Call, invite: Invite, error: TutelageError | None = None) -> Response:
-    """The page of an invitation. Someone signed in to the same study may continue under their existing name."""
-    host = study_of(call.store, invite.study_id)
+def invitation(call: Call, error: TutelageError | None = None) -> Response:
+    """The page of an invitation link. Viewing uses nothing up, because mail scanners follow links. Someone signed in to
+    the same study may continue under their existing name."""
+    invite = _invite(call)
     member = call.rater is not None and call.rater.study_id == invite.study_id
     return form_page(
         call,
@@ -70,9 +61,16 @@ def _join_page(call: Call, invite: Invite, error: TutelageError | None = None) -
         error,
         invite=invite,
         taken=error.name if isinstance(error, NameTaken) else "",
-        host=host,
+        host=study_of(call.store, invite.study_id),
         known=call.rater if member else None,
     )
+
+
+def join(call: Call) -> Response:
+    """Accept the invitation under a name."""
+    _invite(call)
+    rater, session = accept_invite(call.store, call.path["token"], call.text("name"), session_days=SESSION_DAYS)
+    return signed_in(call, rater, session)
 
 
 def way_back(call: Call) -> Response:
@@ -255,3 +253,72 @@ def _visitor(call: Call, study: Study, platform: Platform) -> Visitor:
         return platform.visitor(lambda name: call.query.get(name, ("",))[-1].strip())
     except TutelageError as error:
         raise Refusal(400, sentence(error), study=study) from error
+
+
+CALLBACK = "/sign-in/callback"
+SIGN_IN_COOKIE = "tutelage_signing"
+MINUTES = 10
+"""Validity of the cookie of a sign-in."""
+
+
+def begin_sign_in(call: Call) -> Response:
+    """Sign in a user identified by a trusted proxy; redirect others to the provider."""
+    if call.visitor is not None:
+        return _sign_in(call, call.visitor)
+    provider = call.site.sign_in.provider
+    if provider is None:
+        raise Refusal(404, Sentence("The way to sign in here is a personal link or an invitation."))
+    try:
+        address, pending = provider.begin(_redirect(call), call.site.mount)
+    except SignInError as error:
+        raise Refusal(502, sentence(error)) from error
+    response = see(address)
+    response.headers["set-cookie"] = _sign_in_cookie(call, pending.cookie())
+    return response
+
+
+def finish_sign_in(call: Call) -> Response:
+    """The callback from the provider: start a session for the identified person, if they have a role."""
+    provider = call.site.sign_in.provider
+    if provider is None:
+        raise Refusal(404, Sentence("There is no such page."))
+    query = {name: values[-1] for name, values in call.query.items()}
+    try:
+        person = provider.finish(Pending.of(call.cookies.get(SIGN_IN_COOKIE, "")), query, _redirect(call))
+    except SignInError as error:
+        raise Refusal(403, sentence(error)) from error
+    response = _sign_in(call, person)
+    response.headers.append("set-cookie", _sign_in_cookie(call, ""))
+    return response
+
+
+def _sign_in(call: Call, person: Identity) -> Response:
+    role = call.site.sign_in.roles.role_of(person.contact)
+    if role is None:
+        raise Refusal(403, Sentence("%(who)s has no role in this study; ask its owner.", who=person.contact))
+    study = _only_study(call)
+    try:
+        member, token = sign_in(call.store, study.id, person, role, days=SESSION_DAYS, device=call.device)
+    except TutelageError as error:
+        raise Refusal(403, sentence(error)) from error
+    return signed_in(call, member, token)
+
+
+def _only_study(call: Call) -> Study:
+    if call.site.study_id is not None:
+        return study_of(call.store, call.site.study_id)
+    names = list_studies(call.store)
+    if len(names) != 1:
+        raise Refusal(404, Sentence("This database holds several studies; serve the one to sign in to by its name."))
+    return open_study(call.store, names[0])
+
+
+def _redirect(call: Call) -> str:
+    """The redirect URI registered at the provider: one for the whole server, whose front page forwards to the study
+    where the sign-in began."""
+    return f"{call.origin.removesuffix(call.site.mount)}{CALLBACK}"
+
+
+def _sign_in_cookie(call: Call, value: str) -> str:
+    path = f"{call.site.root}/sign-in"
+    return cookie_header(SIGN_IN_COOKIE, value, secure=call.site.secure, path=path, seconds=60 * MINUTES)

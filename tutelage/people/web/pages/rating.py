@@ -30,7 +30,7 @@ from tutelage.people.live_conversation import Talk, end_conversation, next_step,
 from tutelage.people.live_conversation import say as say_in
 from tutelage.people.rater_progress import rater_progress
 from tutelage.people.remuneration import finish
-from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.raters import DECIDING
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.pages.participation import must_agree

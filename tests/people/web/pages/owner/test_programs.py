@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tutelage.people import create_study
-from tutelage.people.grants import NewToken, NewWebhook
 from tutelage.people.programs.signatures import WebhookRefused, verify_webhook
+from tutelage.people.settings import NewToken, NewWebhook
 from tutelage.people.store.api_tokens import create_token, find_token, list_tokens
 from tutelage.people.store.inbox import alarm_of
 from tutelage.people.store.webhooks import add_webhook, list_webhooks

@@ -121,7 +121,7 @@ def selection_from(call: Call) -> Selection:
     """The selection from the form, with defaults for missing fields. Raises FieldError if it is invalid."""
     versions = [record_number(each) for each in call.values("versions") if each]
     if not all(versions):
-        raise FieldError("versions", Sentence("Versions of the question are numbers."))
+        raise FieldError("versions", "Versions of the question are numbers.")
     parameters = [each for each in EXPORT.parameters if each.name != "versions" and call.values(each.name)]
     values: dict[str, Any] = {each.name: read_value(call, each) for each in parameters}
     return Selection(**values, versions=tuple(versions) or None)

@@ -60,11 +60,8 @@ def take(call: Call) -> Response:
     upload = _upload(call)
     if upload is None:
         raise Refusal(404, GONE)
-    try:
-        table = upload.read()
-        report = IMPORT.run(call.store, call.here.id, table, _mapping(call, table), call.me.name)
-    except TutelageError as error:
-        return form(call, error)
+    table = upload.read()
+    report = IMPORT.run(call.store, call.here.id, table, _mapping(call, table), call.me.name)
     call.site.uploads.drop(call.me.id)
     return form(call, report=report)
 

@@ -1,10 +1,14 @@
-"""The list of items with filters and bulk actions, and the page of one item with every vote as it was displayed."""
+"""The list of items with filters and bulk actions, and the page of one item with every vote as it was displayed and
+every correction as a difference word by word."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import partial
 from itertools import pairwise
+from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
 from starlette.responses import Response
@@ -22,7 +26,6 @@ from tutelage.people import (
     set_overlap,
 )
 from tutelage.people.answers import FLAGS, LETTERS, Span
-from tutelage.people.differences import TextPiece, word_differences
 from tutelage.people.languages import Sentence, say
 from tutelage.people.store.item_catalogue import STATES, Found, ItemFilter, find_items, find_keys
 from tutelage.people.validation import FieldError
@@ -140,14 +143,9 @@ def change(call: Call) -> Response:
     keys = call.fields.get("item", ())
     if call.text("all"):
         keys = find_keys(call.store, call.here.id, query.filter)
-    try:
-        if not 1 <= len(keys) <= MOST_AT_ONCE:
-            raise FieldError(
-                "items", Sentence("Tick 1 to %(most)s items; these are %(count)s.", most=MOST_AT_ONCE, count=len(keys))
-            )
-        _act(call, tuple(dict.fromkeys(keys)))
-    except TutelageError as error:
-        return table(call, error)
+    if not 1 <= len(keys) <= MOST_AT_ONCE:
+        raise FieldError("items", "Tick 1 to %(most)s items; these are %(count)s.", most=MOST_AT_ONCE, count=len(keys))
+    _act(call, tuple(dict.fromkeys(keys)))
     return see(query.address)
 
 
@@ -162,7 +160,7 @@ def _act(call: Call, keys: Sequence[str]) -> None:
             overlap = whole_number(call, "overlap", Sentence("The number of raters"), 1, 100)
             set_overlap(store, study, overlap, keys, actor=actor)
         case _:
-            raise FieldError("action", Sentence("Choose what to do with these items."))
+            raise FieldError("action", "Choose what to do with these items.")
 
 
 def item_page(call: Call, key: str = "", error: TutelageError | None = None) -> Response:
@@ -252,6 +250,48 @@ def marked_responses(question: Question, votes: Sequence[Vote]) -> tuple[tuple[M
         marked_parts(text, mine) if (mine := [span for span in spans if span.response == index]) else ()
         for index, text in enumerate(question.texts)
     )
+
+
+MOST_COMPARED = 1_000_000
+"""Maximum product of the numbers of words compared; the time can be proportional to it."""
+_WORD = re.compile(r"\s*\S+|\s+\Z")
+
+Change: TypeAlias = Literal["same", "added", "removed"]
+
+
+class TextPiece(NamedTuple):
+    """A part of a text that is unchanged, added or removed."""
+
+    change: Change
+    text: str
+
+
+def word_differences(before: str, after: str) -> tuple[TextPiece, ...]:
+    """The pieces of both texts: `same` and `removed` concatenate to `before`, `same` and `added` to `after`. Texts too
+    long to compare by words are compared as a whole."""
+    old, new = _WORD.findall(before), _WORD.findall(after)
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    pieces = [("same", old[:head]), *_middle(old[head : len(old) - tail], new[head : len(new) - tail])]
+    pieces.append(("same", old[len(old) - tail :]))
+    return tuple(TextPiece(change, "".join(words)) for change, words in pieces if words)
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """The length of the common prefix, in words."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _middle(old: list[str], new: list[str]) -> Iterator[tuple[Change, list[str]]]:
+    if len(old) * len(new) > MOST_COMPARED:
+        yield from (("removed", old), ("added", new))
+        return
+    for what, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            yield "same", old[a:b]
+        else:
+            yield from (("removed", old[a:b]), ("added", new[c:d]))
 
 
 def corrected_pieces(question: Question, vote: Vote) -> tuple[TextPiece, ...]:

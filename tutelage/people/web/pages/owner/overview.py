@@ -10,16 +10,16 @@ from tutelage.people.languages import Sentence, say
 from tutelage.people.rater_progress import find_shortage
 from tutelage.people.statistics.computation import Statistics
 from tutelage.people.statistics.leaderboard import FEW, leaderboard
+from tutelage.people.store.engine import DAY_MS
 from tutelage.people.store.item_catalogue import ItemFilter, find_items
 from tutelage.people.store.survey import Counts
 from tutelage.people.web.call import Call
-from tutelage.people.web.drawings import agreement_scale, share_interval, strength_interval
 from tutelage.people.web.names import KINDS
 from tutelage.people.web.pages.owner.items import counts_bar, item_address
+from tutelage.people.web.templating import agreement_scale
 from tutelage.report.figures import column_strip
 from tutelage.stats.intervals import Interval, wilson
 
-DAY_MS = 86_400_000
 LISTED = 3
 """Maximum number of items listed on the overview page."""
 
@@ -54,7 +54,6 @@ def overview(call: Call) -> Response:
                 statistics.by_day, say(Sentence("Answers a day over the last two weeks"), call.reading)
             ),
             "shares": shares(raters, statistics, survey.counts, steps=call.here.kind.traits.steps),
-            "share_interval": share_interval,
             "disagreed": find_items(
                 call.store, call.here.id, ItemFilter(state="disagreed"), order="disagreement", limit=LISTED
             ).questions,
@@ -127,8 +126,6 @@ def standings(call: Call) -> Response:
         matches=[match for match in matches if match.sampler_a != match.sampler_b],
         few=FEW,
         reach=4 / 3 * reach,  # margin beside the longest interval
-        strength_interval=strength_interval,
-        Interval=Interval,
         kept=cached,
         place="models",
     )

@@ -3,14 +3,15 @@
 from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.delivery import send_test
-from tutelage.people.grants import RIGHTS, TOPICS
 from tutelage.people.languages import Sentence
+from tutelage.people.notification import send_test
+from tutelage.people.settings import RIGHTS, TOPICS
 from tutelage.people.store.api_tokens import list_tokens
 from tutelage.people.store.inbox import alarm_of, set_alarm
 from tutelage.people.store.webhooks import OVERLAP_HOURS, list_webhooks, rotate_secret
+from tutelage.people.validation import NumberRange
 from tutelage.people.web.call import Call, Refusal, see, sentence
-from tutelage.people.web.forms import form_page, share
+from tutelage.people.web.forms import form_page, number
 
 MEANINGS = {
     "read": Sentence("progress of the study, its items and raters in numbers"),
@@ -23,6 +24,7 @@ MEANINGS = {
 }
 """Explanations of the rights of tokens and the events of webhooks."""
 PLACE = "/owner/programs"
+BOUND = NumberRange(Sentence("The least agreement"), 0, 1, share=True)
 
 
 def form(
@@ -86,9 +88,6 @@ def test_webhook(call: Call) -> Response:
 
 def set_bound(call: Call) -> Response:
     """Set or remove the minimum agreement."""
-    try:
-        bound = share(call, "bound", Sentence("The least agreement"), 1.0) if call.text("bound") else None
-        set_alarm(call.store, call.here.id, bound or None, actor=call.me.name)
-    except TutelageError as error:
-        return form(call, error)
+    bound = number(call, "bound", BOUND) if call.text("bound") else None
+    set_alarm(call.store, call.here.id, bound or None, actor=call.me.name)
     return see(PLACE)

@@ -21,20 +21,17 @@ from tutelage.people import (
 from tutelage.people.languages import Sentence, say
 from tutelage.people.mail import MAILED, check_address, send_link
 from tutelage.people.statistics.computation import preview
-from tutelage.people.store.access import PERSONAL_DAYS
+from tutelage.people.store.access import PERSONAL_DAYS, end_sessions, list_sessions
 from tutelage.people.store.consents import consent_of
 from tutelage.people.store.exclusions import Scope
 from tutelage.people.store.rater_erasure import forget
 from tutelage.people.store.raters import crowd_kinds
-from tutelage.people.store.sessions import end_sessions, list_sessions
-from tutelage.people.validation import FieldError
+from tutelage.people.validation import FieldError, StudyError
 from tutelage.people.web.call import Call, Refusal, see
-from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import form_page, reason_of, whole_number
 from tutelage.people.web.names import SINGULAR
 from tutelage.people.web.pages.owner.items import item_address, item_of_address, item_page
 from tutelage.people.web.paging import page_number, page_of, with_query
-from tutelage.stats.intervals import Interval
 
 FEW_ENOUGH = 20_000
 """Maximum number of votes in a study for an automatic preview, which fits the rater model twice."""
@@ -67,7 +64,7 @@ def quota_of(call: Call) -> int | None:
     return whole_number(call, "quota", Sentence("The greatest number of answers"), 0, MOST_QUOTA)
 
 
-def detail(call: Call, rater: Rater | None = None, error: TutelageError | None = None, **more: object) -> Response:
+def detail(call: Call, error: TutelageError | None = None, *, rater: Rater | None = None, **more: object) -> Response:
     """The page of one rater, by default the one in its address."""
     rater = rater or _rater(call)
     cached = call.site.keeper.whole(call.here)
@@ -85,8 +82,6 @@ def detail(call: Call, rater: Rater | None = None, error: TutelageError | None =
         singular=SINGULAR,
         kept=cached,
         preview=_preview(call, rater, everybody) if previewing and rater.kind in crowd_kinds(everybody) else None,
-        share_interval=share_interval,
-        Interval=Interval,
         address=item_address,
         notices=list_notices(call.store, call.here.id, rater=rater.id, limit=10),
         links=list_invites(call.store, call.here.id, rater=rater.id),
@@ -124,10 +119,7 @@ def change(call: Call) -> Response:
     """Pause or resume a rater, or limit the number of answers."""
     rater = _rater(call)
     state = "paused" if call.text("state") == "paused" else "active"
-    try:
-        quota = quota_of(call)
-    except TutelageError as error:
-        return detail(call, rater, error)
+    quota = quota_of(call)
     change_rater(
         call.store,
         rater.id,
@@ -144,7 +136,7 @@ def bring_back(call: Call) -> Response:
     rater = _rater(call)
     _check_link(rater)
     token = personal_link(call.store, rater.id, actor=call.me.name)
-    return detail(call, rater, link=f"{call.origin}/return/{token}")
+    return detail(call, link=f"{call.origin}/return/{token}")
 
 
 def mail_back(call: Call) -> Response:
@@ -158,18 +150,16 @@ def mail_back(call: Call) -> Response:
         token = personal_link(call.store, rater.id, note=say(MAILED, call.reading), actor=call.me.name)
         send_link(call.store, server, token, address, call.origin, actor=call.me.name)
     except TutelageError as error:
-        return detail(call, rater, error)
-    return detail(call, rater, mailed=address)
+        return detail(call, error)
+    return detail(call, mailed=address)
 
 
 def _check_link(rater: Rater) -> None:
     """Raise TutelageError unless the rater can be given a personal link."""
     if rater.role != "rater":
-        raise TutelageError(
-            Sentence(
-                "A link for an owner or reviewer is made on the command line: %(command)s",
-                command="tutelage collect invite STUDY --rater NAME",
-            )
+        raise StudyError(
+            "A link for an owner or reviewer is made on the command line: %(command)s",
+            command="tutelage collect invite STUDY --rater NAME",
         )
 
 
@@ -183,13 +173,10 @@ def end_all_sessions(call: Call) -> Response:
 def forget_rater(call: Call) -> Response:
     """Erase the rater's personal data after confirmation, and report what cannot be erased."""
     rater = _rater(call)
-    try:
-        if call.text("sure") != "yes":
-            raise FieldError("sure", Sentence("Tick this first: erased data cannot be restored."))
-        erasure = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
-    except TutelageError as error:
-        return detail(call, rater, error)
-    return detail(call, _rater(call), forgotten=erasure)
+    if call.text("sure") != "yes":
+        raise FieldError("sure", "Tick this first: erased data cannot be restored.")
+    erasure = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
+    return detail(call, forgotten=erasure)
 
 
 def leave_out(call: Call) -> Response:
@@ -197,9 +184,7 @@ def leave_out(call: Call) -> Response:
     reason."""
     scope, name = call.text("scope"), call.text("name")
     if scope not in SCOPES:
-        raise TutelageError(
-            Sentence("“%(scope)s” cannot be excluded; a rater, an item or a judgement can.", scope=scope[:50])
-        )
+        raise StudyError("“%(scope)s” cannot be excluded; a rater, an item or a judgement can.", scope=scope[:50])
     target: Scope = scope
     try:
         if call.text("back"):
@@ -218,7 +203,7 @@ def _not_left_out(call: Call, scope: Scope, name: str, error: TutelageError) -> 
     """The page on which the exclusion failed, with the error."""
     rater = next((each for each in list_raters(call.store, call.here.id) if each.name == name), None)
     if scope == "rater" and rater is not None:
-        return detail(call, rater, error)
+        return detail(call, error, rater=rater)
     item = item_of_address(call.text("page")) if scope == "judgement" else name
     if scope != "rater" and list_questions(call.store, call.here.id, keys=(item,)):
         return item_page(call, item, error)

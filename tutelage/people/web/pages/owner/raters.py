@@ -8,14 +8,12 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.vote_rows import fold_name
 from tutelage.people import Rater, change_rater, exclude_all, include_all, list_raters
 from tutelage.people.languages import Sentence
-from tutelage.people.statistics.rater_statistics import RaterStatistics
+from tutelage.people.statistics.computation import RaterStatistics
 from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, see
-from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import form_page, reason_of
 from tutelage.people.web.pages.owner.rater import STANDINGS, quota_of
 from tutelage.people.web.paging import page_number, page_of, with_query
-from tutelage.stats.intervals import Interval
 
 PAGE = 50
 SHOWN = {
@@ -61,8 +59,6 @@ def table(call: Call, error: TutelageError | None = None) -> Response:
         statistics=statistics,
         standings=STANDINGS,
         kept=cached,
-        share_interval=share_interval,
-        Interval=Interval,
         place="raters",
     )
 
@@ -75,19 +71,13 @@ def _chosen(
     fits: Mapping[str, Callable[[Rater], bool]] = {
         "flagged": lambda rater: _stands_out(rater, statistics),
         "excluded": lambda rater: rater.excluded is not None,
-        **{state: _is_in(state) for state in ("active", "paused", "training")},
-        **{kind: _is_of(kind) for kind in ("human", "llm", "simulated")},
+        **dict.fromkeys(
+            ("active", "paused", "training"), lambda rater: rater.state == selection and rater.excluded is None
+        ),
+        **dict.fromkeys(("human", "llm", "simulated"), lambda rater: rater.kind == selection),
     }
     fit = fits.get(selection, lambda rater: True)
     return [rater for rater in raters if text in fold_name(rater.name) and fit(rater)]
-
-
-def _is_in(state: str) -> Callable[[Rater], bool]:
-    return lambda rater: rater.state == state and rater.excluded is None
-
-
-def _is_of(kind: str) -> Callable[[Rater], bool]:
-    return lambda rater: rater.kind == kind
 
 
 def _stands_out(rater: Rater, statistics: Mapping[int, RaterStatistics]) -> bool:
@@ -119,12 +109,9 @@ def change_many(call: Call) -> Response:
     """Apply the action to the ticked raters."""
     numbers = set(call.fields.get("rater", ()))
     raters = [rater for rater in list_raters(call.store, call.here.id) if str(rater.id) in numbers]
-    try:
-        if not raters:
-            raise FieldError("raters", Sentence("Tick the raters first."))
-        _act(call, raters)
-    except TutelageError as error:
-        return table(call, error)
+    if not raters:
+        raise FieldError("raters", "Tick the raters first.")
+    _act(call, raters)
     return see(with_query("/owner/raters", {name: call.text(name) for name in ("text", "shown", "by")}))
 
 
@@ -150,4 +137,4 @@ def _act(call: Call, raters: Sequence[Rater]) -> None:
                     actor=call.me.name,
                 )  # fmt: skip
         case _:
-            raise FieldError("action", Sentence("Choose what to do with these raters."))
+            raise FieldError("action", "Choose what to do with these raters.")

@@ -11,7 +11,7 @@ from tutelage.people.languages import LANGUAGES, Sentence, Share
 from tutelage.people.recruitment import PLATFORMS, Cost, estimate, estimate_places
 from tutelage.people.remuneration import payment_csv
 from tutelage.people.store.consents import list_consents, present_consent
-from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.conversations import find_live_models
 from tutelage.people.store.studies import list_versions
 from tutelage.people.store.visits import entry_of, list_visits, recruitment_of, work_in
 from tutelage.people.validation import FieldError
@@ -46,20 +46,17 @@ def form(call: Call, error: TutelageError | None = None) -> Response:
 
 def ask(call: Call) -> Response:
     """Change the presentation, which creates a new version."""
-    try:
-        present(call.store, call.here.id, _presentation(call), actor=call.me.name)
-    except TutelageError as error:
-        return form(call, error)
+    present(call.store, call.here.id, _presentation(call), actor=call.me.name)
     return see("/owner/settings")
 
 
 def _presentation(call: Call) -> Presentation:
     scale, scales = call.text("scale"), call.here.kind.traits.scales
     if scale not in map(str, scales):
-        raise FieldError("scale", Sentence("Choose one of the scales."))
+        raise FieldError("scale", "Choose one of the scales.")
     criteria = lines_of(call, "criteria")
     if not call.text("question"):
-        raise FieldError("question", Sentence("Write the question that raters are asked."))
+        raise FieldError("question", "Write the question that raters are asked.")
     guidelines = call.text("guidelines").replace("\r\n", "\n")
     return Presentation(
         call.text("question"),
@@ -75,10 +72,7 @@ def languages(call: Call) -> Response:
     """Set the default language of the rater's pages and the alternatives."""
     usual = call.text("language")
     others = (code for code in call.fields.get("others", ()) if code != usual)
-    try:
-        set_languages(call.store, call.here.id, (usual, *others), actor=call.me.name)
-    except TutelageError as error:
-        return form(call, error)
+    set_languages(call.store, call.here.id, (usual, *others), actor=call.me.name)
     return see("/owner/settings")
 
 

@@ -30,8 +30,8 @@ from tutelage.people.export import export_study
 from tutelage.people.kinds.steps import judged
 from tutelage.people.model_judges import judge_study
 from tutelage.people.restoration import import_export
+from tutelage.people.store.additions import image_content, image_sizes, list_images
 from tutelage.people.store.archive import restore_archive, write_archive
-from tutelage.people.store.images import image_content, image_sizes, list_images
 
 from ..worlds import QUIET, Clock, add_pictures, asked, raters_of, study_of, work
 
