@@ -72,6 +72,41 @@ def test_beliefs_are_exact_on_a_graph_without_loops():
         assert found.log_item[item] == pytest.approx(np.log(joint.sum() / others.sum()), abs=1e-4)
 
 
+def opposite(others, items=40):
+    """Votes of a good rater, of one who always says the opposite, and of so many good others."""
+    rng = np.random.default_rng(1)
+    truth = rng.integers(0, 2, items)
+    said = np.array([np.where(rng.random(items) < 0.9, truth, 1 - truth) for _ in range(1 + others)])
+    table = np.array([said[0], 1 - said[0], *said[1:]])
+    rater, item = np.indices(table.shape)
+    return Votes.of(*(list(map(str, each.ravel())) for each in (item, rater, table)), choices=("0", "1"))
+
+
+@for_each([0, 1, 2])
+def test_of_two_raters_who_are_always_opposite_one_is_contrary(others):
+    """By the sum over the types of all raters: without others, either. Messages would alternate for ever."""
+    ordinal = model(opposite(others))
+    at = ordinal.start()
+    chance, code = ordinal.choice(at.theta), ordinal.states[0]
+    logp = 0.0
+    for item in range(len(ordinal.votes.items)):
+        states = (at.prevalence[code] / np.bincount(code)[code]).reshape(-1, *[1] * (2 + others))
+        for n in np.flatnonzero(ordinal.votes.item == item):
+            shape = np.ones(3 + others, dtype=int)
+            shape[0], shape[1 + ordinal.votes.rater[n]] = chance.shape[:2]
+            states = states * chance[:, :, ordinal.votes.choice[n]].reshape(shape)
+        logp = logp + np.log(states.sum(axis=0))
+    for rater in range(2 + others):
+        shape = np.ones(2 + others, dtype=int)
+        shape[rater] = len(at.share)
+        logp = logp + np.log(at.share).reshape(shape)
+    p = np.exp(logp - logp.max())
+    p /= p.sum()
+    contrary = [p.sum(axis=tuple(set(range(2 + others)) - {rater}))[-1] for rater in range(2 + others)]
+    assert contrary[0] + contrary[1] == pytest.approx(1.0, abs=0.02)
+    np.testing.assert_allclose(fit_beliefs(ordinal, at).types[:, -1], contrary, atol=0.02)
+
+
 @for_each([2, 3, 5])
 def test_the_slopes_are_finite_differences(classes):
     ordinal = model(chain(max(classes, 3)) if classes > 2 else Votes.of("ab", "rs", "01"))

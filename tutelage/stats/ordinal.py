@@ -26,9 +26,7 @@ class and one of G equal parts of the shape. Loopy belief propagation with messa
 gives the posterior p(j) Π_e M_e(j) of each item, exact if the graph of items and raters has no loops. Its normaliser
 approximates the probability of the item's votes given those of all other items. θ = (log s, τ, ω, β, κ) is updated by
 Fisher scoring on the expected counts n(j, t, y), under normal priors; p and the shares of careless and contrary raters
-by their expected counts. The other types have equal shares π.
-
-ordinal_average.py averages over the shapes.
+by their expected counts. The other types have equal shares π. ordinal_average.py averages over the shapes.
 """
 
 import math
@@ -45,13 +43,11 @@ from tutelage.stats.vote_codes import Floats, Ints, Singles, Votes, softmax
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-
-_TYPES, _NODES, _LAPSE = 48, 8, 0.003
+_TYPES, _NODES, _LAPSE, _LONGEST_STEP, _HALVINGS, _LEAST_GAP = 48, 8, 0.003, 1.0, 5, 0.02
 _GOLDEN = 1.2207440846057596  # the generalised golden ratio of two dimensions (Roberts 2018)
 _WIDEST = (0.02, 2.0)  # range of τ, ω, β
 _SOLID, _CARELESS, _CONTRARY = 10.0, 0.5, 0.25  # pseudo-raters
-_LONGEST_STEP, _HALVINGS, _LEAST_GAP = 1.0, 5, 0.02
-_SWEEPS, _ROUNDS, _MOMENTUM, _SETTLED, _STILL = 6, 80, 0.6, 0.01, 1e-3
+_SWEEPS, _ROUNDS, _MOMENTUM, _SETTLED, _STILL, _DAMPING, _ALTERNATION = 6, 80, 0.6, 0.01, 1e-3, 0.5, 0.1
 
 
 @dataclass(frozen=True)
@@ -276,8 +272,8 @@ class Ordinal:
         u = np.broadcast_to(at.share.astype(np.float32), (len(self.votes), len(at.share)))
         return self._messages(u, self.choice(at.theta).astype(np.float32))[1]
 
-    def sweep(self, at: Population, log_message: Singles) -> Beliefs:
-        """Update all messages once, those to raters first."""
+    def sweep(self, at: Population, log_message: Singles, damping: float = 0.0) -> Beliefs:
+        """Update all messages once, those to raters first; the share `damping` of log M is as it was."""
         choice = self.choice(at.theta).astype(np.float32)
         item, rater, weight, slices = self._cells
         by_item, by_rater = self._sums
@@ -290,7 +286,9 @@ class Ordinal:
         to_rater *= weight
         raters = (by_rater @ to_rater + np.log(at.share)).astype(np.float32)
         u = softmax(raters[rater] - to_rater)
-        message, log_message = self._messages(u, choice)
+        before, (message, log_message) = log_message, self._messages(u, choice)
+        if damping:
+            log_message = np.float32(damping) * before + np.float32(1 - damping) * log_message
         chance = np.einsum("nj,nj->n", q, message)
         return Beliefs(q, u, log_message, chance, by_item @ log_message + prior, raters.astype(float))
 
@@ -335,10 +333,9 @@ class Ordinal:
 
     def result(self, at: Population, now: Beliefs, *, converged: bool) -> OrdinalFit:
         """The fit at the end of the sweeps."""
-        top = now.items.max(axis=1)
         others = np.empty((len(self.votes), self.classes))
         others[self.order] = now.q @ self.one_hot
-        log_item = np.log(np.exp(now.items - top[:, None]).sum(axis=1)) + top
+        log_item = np.logaddexp.reduce(now.items, axis=1)
         return OrdinalFit(at, softmax(now.items), softmax(now.raters), others, log_item, converged)
 
 
@@ -346,9 +343,10 @@ def fit_population(model: Ordinal) -> OrdinalFit:
     """Fit the model of one shape, with the shared parameters, from the mode of the prior: expectation-maximisation with
     momentum (Nesterov 1983), since scale and share of ties move together, slowly."""
     at = latest = model.start()
-    now = model.sweep(at, model.first_message(at))
+    now, course, damping = model.sweep(at, model.first_message(at)), list[Floats](), 0.0
     for number in range(_ROUNDS):
-        now = model.sweep(at, now.log_message)
+        now = model.sweep(at, now.log_message, damping)
+        damping = max(damping, _damping(course, now))
         before, latest = latest, model.maximise(at, now)
         at = latest.beyond(before)
         if converged := number >= _SWEEPS and latest.distance(before) < _SETTLED:
@@ -357,14 +355,26 @@ def fit_population(model: Ordinal) -> OrdinalFit:
 
 
 def fit_beliefs(model: Ordinal, at: Population) -> OrdinalFit:
-    """The posteriors of items and raters with known shared parameters."""
-    now = model.sweep(at, model.first_message(at))
+    """The posteriors of items and raters with known shared parameters; without a fixed point those of the last two
+    sweeps on average: of two raters who are always opposite, either may be the contrary one."""
+    now, course, damping = model.sweep(at, model.first_message(at)), list[Floats](), 0.0
     for number in range(_ROUNDS):
-        before, now = now, model.sweep(at, now.log_message)
+        before, now = now, model.sweep(at, now.log_message, damping)
+        damping = max(damping, _damping(course, now))
         moved = np.abs(softmax(now.items) - softmax(before.items)).sum(axis=1).mean()
-        if converged := bool(number >= _SWEEPS and moved < _STILL):
-            break
-    return model.result(at, now, converged=converged)
+        if number >= _SWEEPS and moved < _STILL:
+            return model.result(at, now, converged=True)
+    ends = [vars(model.result(at, beliefs, converged=False)) for beliefs in (before, now)]
+    means = {name: (ends[0][name] + ends[1][name]) / 2 for name in ("states", "types", "others", "log_item")}
+    return OrdinalFit(at, **means, converged=False)
+
+
+def _damping(course: list[Floats], now: Beliefs) -> float:
+    """The damping of the next sweep, if beliefs about raters alternate between two states (Murphy, Weiss and Jordan
+    1999). `course` are those of the last sweeps, to which these are added."""
+    course[:] = [*course, softmax(now.raters)][-_SWEEPS:]
+    moved, returned = (np.abs(course[-1] - course[-min(n, len(course))]).sum(axis=1).max() for n in (2, 3))
+    return _DAMPING if len(course) == _SWEEPS and moved > max(_ALTERNATION, 2 * returned) else 0.0
 
 
 def rater_types(number: int) -> Floats:

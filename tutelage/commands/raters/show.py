@@ -82,7 +82,9 @@ def _print_model(console: Console, result: RatersResult) -> None:
             "labels rest on assumed shapes of differences; known answers (--gold) measure them"
         )
     if not result.model.converged:
-        console.print("note: the rater model has not converged; its figures may change in the third digit")
+        console.print(
+            "note: the rater model has not converged; its figures may change, most where raters contradict each other"
+        )
 
 
 def _print_preference(console: Console, result: RatersResult) -> None:
