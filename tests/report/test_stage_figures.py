@@ -34,6 +34,13 @@ def test_what_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
     assert ("improve", "files") in [(one.stage, one.subject) for one in findings_in(folder)]
 
 
+def test_a_run_that_stopped_before_its_first_step_is_not_called_sound(tmp_path: Path) -> None:
+    folder = fake_round.make_round(tmp_path / "begun")
+    (folder / "improve" / "metrics.jsonl").write_text("")
+    (folder / "improve" / "summary.json").unlink()
+    assert "status" in [one.subject for one in findings_in(folder / "improve")]
+
+
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TutelageError, match="neither a run"):
         findings_in(tmp_path)

@@ -15,7 +15,7 @@ from tutelage.report import sample_answers as answers
 from tutelage.report.diagnoses import accuracy_of, broken, closing, column, finite, smooth
 from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, Svg, ValueBar, draw
 from tutelage.report.figures.plots import bin_width, fit, histogram, scatter
-from tutelage.report.folders import RunContent, read
+from tutelage.report.folders import RunContent, holds_run, read
 from tutelage.report.json_files import number, numbers, section, string
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Curve, Panel, further
 from tutelage.report.reliability_diagram import bins, reliability
@@ -343,5 +343,7 @@ def findings_in(folder: Path) -> tuple[RunFinding, ...]:
         ]
         if stage.status == "failed":
             sentences.append(("status", "The stage ended with an error before it was finished."))
+        if holds_run(folder) and stage.status == "running" and not stage.run.metrics:
+            sentences.append(("status", "No step has ended yet, so no training problem could be found."))
         findings += [RunFinding(stage.name, *sentence) for sentence in sentences]
     return tuple(findings)
