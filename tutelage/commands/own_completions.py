@@ -54,7 +54,7 @@ def answer_source(
         raise TutelageError(
             f"No prompt fits into {counted(longest(settings, policy), 'token')}, of which "
             f"{settings.sampling.max_new_tokens} are reserved for the completion. Set a smaller "
-            "--sampling.max-new-tokens."
+            "--sampling.max-new-tokens, or shorten the prompts."
         )
     if len(training) < settings.prompts_per_round:
         remark(

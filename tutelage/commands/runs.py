@@ -208,9 +208,13 @@ def fitting_prompts(policy: Policy, prompts: Sequence[EncodedPrompt], limit: int
     room = (policy.context or 1 << 30) - limit
     fitting = [each for each in prompts if len(each.tokens) <= room]
     if not fitting:
+        shortest = min((len(each.tokens) for each in prompts), default=0)
+        smaller = "Set a smaller --sampling.max-new-tokens."
+        longer = "Shorten the prompts and the tools that they offer, or choose a model with a longer context."
         raise TutelageError(
-            f"No prompt fits: the model has {counted(room + limit, 'position')}, and {limit} are reserved for the "
-            "completion. Set a smaller --sampling.max-new-tokens."
+            f"No prompt fits: the model has {counted(room + limit, 'position')}, of which {limit} are reserved for the "
+            f"completion, and the shortest prompt has {counted(shortest, 'token')}. "
+            f"{smaller if shortest < room + limit else longer}"
         )
     if len(fitting) < len(prompts):
         missing = len(prompts) - len(fitting)
