@@ -267,3 +267,15 @@ def test_no_page_of_the_owner_needs_a_wide_screen(site: Site, visit: Visit) -> N
         box = cell.bounding_box()
         assert box is not None
         assert box["x"] + box["width"] <= 360
+
+
+def test_a_name_without_a_space_leaves_room_for_the_other_columns(site: Site, visit: Visit) -> None:
+    study = site.study(pairs=1)
+    answer_all(site, add_rater(site.store, study.id, "E" * 80).id, "left")
+    page = visit()
+    site.sign_in(page, study, "boss", role="owner")
+    for path in ("/raters", "/items/i0"):
+        page.goto(f"{site.url}/owner{path}")
+        for table in page.locator(".scroll").all():
+            assert table.evaluate("(e) => e.scrollWidth <= e.clientWidth"), path
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path

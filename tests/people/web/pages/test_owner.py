@@ -69,6 +69,9 @@ def test_every_page_opens_on_an_empty_study_and_on_a_full_one(page: str, world: 
         reply = each.owner().get(f"/owner{page}")
         assert reply.status_code == 200
         assert "<h1" in reply.text
+        text = re.sub(r"</?(?!strong|span|a\b|b\b|bdi)[^>]*>", " ", reply.text)
+        joined = re.findall(r"\S+[a-z0-9%]\.[A-Z][a-z]+", re.sub(r"<[^>]*>", "", text))
+        assert joined == []  # sentences without a space between them
 
 
 @pytest.fixture
