@@ -14,7 +14,7 @@ from tiers import long_except
 from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_study, submit
 
 from .sites import Site, go, open_rating, press, ready, saved, shown
-from .test_accessibility import OWNERS, faults
+from .test_accessibility import faults
 
 Visit = Callable[..., Page]
 
@@ -251,22 +251,6 @@ def test_a_change_of_the_question_reaches_raters_at_their_next_question(site: Si
     assert [vote.version for vote in votes] == [1, 1, 2]
     assert votes[2].displayed["criteria"] == {"funny": "left", "kind": "right"}
     assert open_study(site.store).version == 2
-
-
-def test_no_page_of_the_owner_needs_a_wide_screen(site: Site, visit: Visit) -> None:
-    study = site.study([["word " * 60 + "x" * 300, "`" + "code" * 100 + "`\n\n    " + "code " * 90]] * 3)
-    name = "an unusually long name of a rater " * 2
-    answer_all(site, add_rater(site.store, study.id, name).id, "left")
-    page = visit(width=360, height=740)
-    site.sign_in(page, study, "boss", role="owner")
-    for path in OWNERS:
-        page.goto(f"{site.url}/owner{path}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
-    page.goto(f"{site.url}/owner/raters")
-    for cell in page.locator(".stacked tbody td:visible").all():  # the table has become a list that fits
-        box = cell.bounding_box()
-        assert box is not None
-        assert box["x"] + box["width"] <= 360
 
 
 def test_a_name_without_a_space_leaves_room_for_the_other_columns(site: Site, visit: Visit) -> None:
