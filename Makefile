@@ -70,7 +70,7 @@ test: environment browser style
 	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 # Laws over many values have a few examples in `make test`, and a thousand each here. Annotations are checked at the
-# first calls in each test there, and at all of them here.
+# first calls of functions with tensors in each test there, and at all calls here.
 test-long: export TUTELAGE_TEST_CALLS = all
 test-long: environment browser
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile long $(PYTEST_ARGS)

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from importlib.machinery import SourceFileLoader
 from inspect import iscoroutinefunction, isfunction, isgeneratorfunction
 from pathlib import Path
@@ -52,8 +52,8 @@ def own_code(loader: Any, name: str) -> Any:
 
 def outermost(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
     """`jaxtyped` for classes, annotations in quotes and functions that run later than they are called, `called_checked`
-    for the others. Functions inside functions are left alone: each call would compile their checks anew, in a
-    millisecond."""
+    for the others that have tensors. Functions inside functions are left alone: each call would compile their checks
+    anew, in a millisecond."""
 
     def decorator(*, typechecker: Callable[..., Any]) -> Callable[..., Any]:
         check = jaxtyped(typechecker=typechecker)
@@ -64,19 +64,19 @@ def outermost(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
             runs_at_once = isfunction(thing) and not (isgeneratorfunction(thing) or iscoroutinefunction(thing))
             if not runs_at_once or any(isinstance(hint, str) for hint in thing.__annotations__.values()):
                 return check(thing)
-            return called_checked(thing)
+            has_shapes = any("jaxtyping" in repr(hint) for hint in thing.__annotations__.values())
+            return called_checked(thing, has_shapes) if has_shapes or EVERY_CALL else thing
 
         return decorate
 
     return decorator
 
 
-def called_checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def called_checked(function: Callable[..., Any], has_shapes: bool) -> Callable[..., Any]:
     """The function with its arguments and its result checked, once each: jaxtyping's own wrapper binds the arguments,
     and checks them twice, which takes most of the time of a small model. Without an annotation of a tensor there are
     no sizes to remember. Of the calls in a test `Checks.most` are checked, the first ones."""
-    has_shapes = any("jaxtyping" in repr(hint) for hint in function.__annotations__.values())
-    check, settings = checked(function), jaxtyping.config
+    settings, check = jaxtyping.config, cache(partial(checked, function))
     test, calls = 0, 0
 
     @wraps(function)
@@ -90,18 +90,22 @@ def called_checked(function: Callable[..., Any]) -> Callable[..., Any]:
         if calls > Checks.most:
             return function(*args, **named)
         if not has_shapes:
-            return check(*args, **named)
+            return check()(*args, **named)
         with remembered("context"):
-            return check(*args, **named)
+            return check()(*args, **named)
 
     return call
 
 
-class Checks:
-    """How many calls of a function are checked in a test, and the number of the present test. `make test-long` checks
-    all of them."""
+EVERY_CALL = os.environ.get("TUTELAGE_TEST_CALLS") == "all"
+"""Whether all calls of all functions are checked, as in `make test-long`. Otherwise mypy alone looks at signatures
+without tensors: their wrappers take a tenth of the time of a small training."""
 
-    most = math.inf if os.environ.get("TUTELAGE_TEST_CALLS") == "all" else 20
+
+class Checks:
+    """How many calls of a function are checked in a test, and the number of the present test."""
+
+    most = math.inf if EVERY_CALL else 20
     test = 0
 
 
