@@ -127,7 +127,7 @@ def package_of(module: str) -> Package | None:
 @cache
 def imported(source: str) -> tuple[tuple[int, str], ...]:
     """The dotted names that a module imports, anywhere in it, with their lines."""
-    return tuple(_imported(ast.parse(source)))
+    return tuple(_imported(_tree(source)))
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -193,10 +193,12 @@ def read(path: Path) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-@cache
 def parsed(path: Path) -> ast.Module:
     """The syntax tree of a file of the repository."""
-    return ast.parse(read(path))
+    return _tree(read(path))
+
+
+_tree = cache(ast.parse)
 
 
 def dotted(path: Path) -> str:

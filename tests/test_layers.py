@@ -6,6 +6,8 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import pytest
+
 from tutelage.commands.table import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +23,13 @@ def _script():
 
 architecture = _script()
 NAMES = [package.name for package in architecture.PACKAGES]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_forgotten():
+    """A million nodes, which each later collection of garbage would walk through."""
+    yield
+    architecture._tree.cache_clear()
 
 
 def test_each_module_imports_only_what_its_package_may() -> None:
