@@ -18,7 +18,7 @@ from textwrap import dedent
 from threading import Thread
 from typing import Any, TextIO
 
-PRELOADED = ["tutelage.commands.improve.run", "tutelage.commands.evaluate.run", "tutelage.commands.dpo.run"]
+PRELOADED = [f"tutelage.commands.{name}.run" for name in ("improve", "evaluate", "dpo", "reward", "serve")]
 """Imported once, in the process that all others are forked from."""
 
 

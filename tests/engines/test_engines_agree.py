@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
+from tiers import every_value
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -19,6 +20,7 @@ from tutelage.models.policy import Policy
 
 CPU = torch.device("cpu")
 FAMILIES = ("opt", "gpt2", "llama", "qwen3", "gemma2", "gemma3")
+families_and_ranks = pytest.mark.parametrize(("family", "rank"), every_value(FAMILIES, [0, 2]))
 PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
 ROWS = [
     EncodedRow((40, 41, 42), (7, 8, 9, 10)),
@@ -29,14 +31,14 @@ ROWS = [
 ]
 
 
-@pytest.fixture(params=FAMILIES)
-def pair(request, tiny_model):
-    """`pair(rank)`: one policy on each engine, of equal weights."""
+@pytest.fixture
+def pair(tiny_model):
+    """`pair(family, rank)`: one policy on each engine, of equal weights."""
 
-    def of(rank):
+    def of(family, rank):
         made = {}
         for name in ("plain", "cpu"):
-            settings = config.Model(tiny_model(request.param), device="cpu", engine=name)
+            settings = config.Model(tiny_model(family), device="cpu", engine=name)
             made[name] = Policy(load_backbone(settings, config.Lora(rank=rank)))
             made[name].end_ids = (*made[name].end_ids, *range(100, 120))
             tiny.roughen(made[name].model)
@@ -67,9 +69,9 @@ def gradients(policy, rows):
     return columns, [torch.zeros_like(p) if p.grad is None else p.grad for p in policy.parameters()]
 
 
-@pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
-def test_forward_and_gradients(pair, rank):
-    plain, cpu = pair(rank)
+@families_and_ranks
+def test_forward_and_gradients(pair, family, rank):
+    plain, cpu = pair(family, rank)
     rows = collate(ROWS, 1, CPU)
     (expected, expected_gradients), (found, found_gradients) = gradients(plain, rows), gradients(cpu, rows)
     for a, b in zip(found, expected, strict=True):
@@ -82,10 +84,10 @@ def test_forward_and_gradients(pair, rank):
     torch.testing.assert_close(cpu.engine.last_states(rows), plain.engine.last_states(rows), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
-def test_sampled_tokens_and_their_update(pair, rank):
+@families_and_ranks
+def test_sampled_tokens_and_their_update(pair, family, rank):
     """The tokens, their log-probabilities, and the gradient of the update that follows with kept activations."""
-    plain, cpu = pair(rank)
+    plain, cpu = pair(family, rank)
     settings = config.Sampling(max_new_tokens=12, temperature=0.9)
     prompts = replace(PROMPTS, scored_first=frozenset(PROMPTS.ids))
     rollouts = [policy.generate(prompts, 4, settings, seed=3) for policy in (plain, cpu)]
@@ -100,9 +102,10 @@ def test_sampled_tokens_and_their_update(pair, rank):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5 * largest)
 
 
-def test_exact_kl_to_the_reference(pair):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_exact_kl_to_the_reference(pair, family):
     rows, kl = collate(ROWS, 1, CPU), []
-    for policy in pair(0):
+    for policy in pair(family, 0):
         policy.freeze_reference()
         with torch.no_grad():
             for parameter in policy.parameters():
@@ -180,10 +183,10 @@ def episodes():
     return replace(rows, branches=branches), collate(alone, 1, CPU)
 
 
-@pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
-def test_tokens_of_episodes_are_scored_as_each_alone_after_what_was_read(pair, rank):
+@families_and_ranks
+def test_tokens_of_episodes_are_scored_as_each_alone_after_what_was_read(pair, family, rank):
     rows, alone = episodes()
-    for policy in pair(rank):
+    for policy in pair(family, rank):
         expected, expected_gradients = gradients(policy, alone)
         for engine_packs in (False, True) if policy.engine.name == "plain" else (None,):
             if engine_packs is not None:

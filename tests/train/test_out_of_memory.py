@@ -112,11 +112,11 @@ def test_the_steps_after_it_keep_the_smaller_budget(tiny_model, monkeypatch):
     assert shortage.failed == 1, "in the first step, and never again"
 
 
-def improved(folder, budget, changes, name="ppo"):
+def improved(folder, budget, changes, name="ppo", steps=2):
     policy = policy_of(folder)
     recipe = recipe_of(*changes, name=name)
     mix = PretrainingMix(policy, some_rows(9), 6, recipe.ptx, 0) if recipe.ptx else None
-    world = World(policy, recipe, steps=2, lr=1e-2, budget=budget, reward=letters("e"), mix=mix)
+    world = World(policy, recipe, steps=steps, lr=1e-2, budget=budget, reward=letters("e"), mix=mix)
     told = [{k: v for k, v in step.metrics.items() if k != "tokens_per_second"} for step in world.train()]
     return world.everything(), told
 
@@ -158,7 +158,7 @@ def test_a_step_of_the_policy_is_repeated_from_its_start(tiny_model, monkeypatch
     def failing(when):
         with monkeypatch.context() as patch:
             shortage = Shortage(patch, room=0, when=when, learning=True)
-            found = improved(folder, 64, changes, name)
+            found = improved(folder, 64, changes, name, steps=1)
         assert shortage.failed == 1
         return found
 
@@ -168,7 +168,7 @@ def test_a_step_of_the_policy_is_repeated_from_its_start(tiny_model, monkeypatch
         assert_identical(got, first)
         assert told == told_first
     # Before the step its answers were judged in parts of 64: other products, other last bits.
-    usual, _ = improved(folder, 32, changes, name)
+    usual, _ = improved(folder, 32, changes, name, steps=1)
     assert_close(first, usual, atol=1e-5 if name == "ppo" else 2e-4)
 
 

@@ -7,6 +7,7 @@ import pytest
 import tiny
 import torch
 from compilers import needs_compiler
+from tiers import every_value
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -89,8 +90,7 @@ def products(monkeypatch):
     return counts
 
 
-@pytest.mark.parametrize("rank", [0, 3])
-@pytest.mark.parametrize("rows_at_once", [None, 4])
+@pytest.mark.parametrize(("rank", "rows_at_once"), every_value([0, 3], [None, 4]))
 def test_gradients_with_kept_activations_equal_those_without(tiny_model, rank, rows_at_once, products):
     policy = policy_of(tiny_model("llama"), rank)
     rollout, kept = sampled(policy, rows_at_once=rows_at_once)
@@ -192,8 +192,7 @@ def test_an_optimiser_step_invalidates_and_frees_the_cache(policy):
     assert kept.taken == 0
 
 
-@pytest.mark.parametrize("first", ["b", "bc", "cd"])
-@pytest.mark.parametrize("rows_at_once", [None, 4])
+@pytest.mark.parametrize(("first", "rows_at_once"), every_value(["b", "bc", "cd"], [None, 4]))
 def test_only_activations_of_prompts_that_are_scored_first_are_kept(policy, first, rows_at_once, products):
     rollout, kept = sampled(policy, first=first, rows_at_once=rows_at_once)
     tokens = {PROMPTS.tokens[PROMPTS.ids.index(name)] for name in first}
@@ -297,8 +296,7 @@ def test_activations_beyond_the_limit_are_not_kept(policy, share, monkeypatch):
     assert torch.equal(rollout.response, sampled(policy)[0].response)
 
 
-@pytest.mark.parametrize("rank", [0, 3])
-@pytest.mark.parametrize("first", [None, "b"])
+@pytest.mark.parametrize(("rank", "first"), every_value([0, 3], [None, "b"]))
 def test_the_limit_counts_all_responses_at_full_length_and_all_weights(tiny_model, rank, first, monkeypatch):
     policy = policy_of(tiny_model("llama"), rank)
     held = 16 * sum(p.numel() for p in policy.model.parameters())
@@ -313,8 +311,7 @@ def test_the_limit_counts_all_responses_at_full_length_and_all_weights(tiny_mode
                 assert sum(x[0].nbytes for x in computed) == activations._bytes_per_token(layer, False)
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(("family", "rank"), every_value(tiny.EVERY, [0, 2]))
 def test_which_models_the_cache_supports(tiny_model, family, rank):
     model = policy_of(tiny_model(family), rank).model
     assert Capabilities(model).keeps_activations() == (family == "llama")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
-from tiers import long_except
+from tiers import every_value, long_except
 
 from tutelage.base import config
 from tutelage.engines import cached_decoders
@@ -211,8 +211,7 @@ def stirred(policy):
     return policy
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "opt"])
-@pytest.mark.parametrize("targets", ["auto", "head"])
+@pytest.mark.parametrize(("family", "targets"), every_value(["gpt2", "llama", "opt"], ["auto", "head"]))
 def test_decoding_applies_an_adapter(made, family, targets):
     if targets == "head" and family != "llama":
         pytest.skip("the head is tied to the embedding")

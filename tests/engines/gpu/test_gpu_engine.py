@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from simple_goal import low_tokens
 from test_engines_agree import PROMPTS, ROWS, gradients, stir_adapters
+from tiers import every_value
 from tiny import roughen
 from tiny_training import World, learner_of, recipe_of, some_pairs, some_rows
 
@@ -40,7 +41,6 @@ CPU = torch.device("cpu")
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "granite")
 SAMPLINGS = ({"top_k": 5}, {"top_p": 0.7, "temperature": 1.3}, {"min_p": 0.1}, {"temperature": 0.0}, {})
 ranks = pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
-families = pytest.mark.parametrize("family", FAMILIES)
 
 
 def policy_of(folder, engine, rank=0, *, checkpointing=False, dropout=0.0, **more):
@@ -110,8 +110,7 @@ def generated(policies, *, prompts=PROMPTS, n=3, seed=3, **changes):
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
-@families
-@ranks
+@pytest.mark.parametrize(("family", "rank"), every_value(FAMILIES, [0, 2]))
 def test_scores_states_and_gradients(both, family, rank):
     plain, gpu = both(family, rank)
     rows = collate(ROWS, 1, CPU)
@@ -128,8 +127,7 @@ def test_scores_states_and_gradients(both, family, rank):
 REFERENCES = ["frozen copy", "adapter off", "reference adapter", "mixture"]
 
 
-@pytest.mark.parametrize("kind", REFERENCES)
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize(("kind", "family"), every_value(REFERENCES, ["llama", "qwen3"]))
 def test_exact_kl_and_its_gradient(both, family, kind):
     policies = both(family, 0 if kind == "frozen copy" else 2)
     rows, kl, slopes = collate(ROWS, 1, CPU), [], []
@@ -150,8 +148,7 @@ def test_exact_kl_and_its_gradient(both, family, kind):
     torch.testing.assert_close(again[1], again[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma"])
-@ranks
+@pytest.mark.parametrize(("family", "rank"), every_value(["llama", "gemma"], [0, 2]))
 def test_a_reward_model(tiny_model, family, rank):
     rows, scores, slopes = collate(ROWS, 1, CPU), [], []
     for engine in ("plain", "gpu"):

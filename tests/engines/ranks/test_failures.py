@@ -57,6 +57,7 @@ def ranks_of(process):
     return [int(line.split()[0]) for line in found.stdout.splitlines() if "-m tutelage" in line]
 
 
+@pytest.mark.long
 def test_an_error_on_one_rank_ends_all_with_its_sentence(given, tmp_path):
     """The reward refuses the answers of rank 1 alone."""
     words = [*given, "--processes", "2"]

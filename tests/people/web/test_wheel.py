@@ -66,6 +66,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert {f"tutelage/people/web/{name}" for name in needed} <= packed
 
 
+@pytest.mark.long
 def test_what_is_installed_from_the_wheel_serves_its_pages(wheel: Path, tmp_path: Path) -> None:
     """A wheel of pure Python is installed by unpacking it; its dependencies are the ones that are here."""
     installed = tmp_path / "installed"
