@@ -3,6 +3,10 @@
 import csv
 import re
 import time
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -44,10 +48,30 @@ def votes(tmp_path):
     return path, write_votes(path)
 
 
-def test_it_reports_what_the_file_says(votes, capsys):
-    path, _ = votes
-    assert run(path, "--gold", "truth") == 0
-    out = capsys.readouterr().out
+class Reported(NamedTuple):
+    """A file of votes, its truth, and what one run made of both: its words and its files."""
+
+    votes: Path
+    truth: dict[str, str]
+    out: str
+    labels: list[dict[str, str]]
+    raters: list[dict[str, str]]
+    diagram: str
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reported")
+    votes, labels, raters, diagram = (folder / n for n in ("votes.csv", "labels.csv", "raters.csv", "diagram.svg"))
+    truth = write_votes(votes)
+    asked = ["--gold", "truth", "--show", "2", "--out", labels, "--raters-out", raters, "--diagram", diagram]
+    with redirect_stdout(StringIO()) as out:
+        assert run(votes, *map(str, asked)) == 0
+    return Reported(votes, truth, out.getvalue(), table(labels), table(raters), diagram.read_text())
+
+
+def test_it_reports_what_the_file_says(reported):
+    out = reported.out
     assert "1,200 votes on 400 items by 12 raters; choices: no, yes" in out
     figures = {
         line.split()[0]: float(line.split()[1])
@@ -62,10 +86,8 @@ def test_it_reports_what_the_file_says(votes, capsys):
     assert "adversarial" in liar
 
 
-def test_the_label_file_holds_every_item_with_its_posterior(votes, tmp_path, capsys):
-    path, truth = votes
-    run(path, "--gold", "truth", "--out", str(tmp_path / "labels.csv"))
-    rows = table(tmp_path / "labels.csv")
+def test_the_label_file_holds_every_item_with_its_posterior(reported):
+    rows, truth = reported.labels, reported.truth
     assert {row["item"] for row in rows} == set(truth)
     for row in rows:
         p = {"yes": float(row["p_yes"]), "no": float(row["p_no"])}
@@ -75,25 +97,21 @@ def test_the_label_file_holds_every_item_with_its_posterior(votes, tmp_path, cap
         assert row["votes"] == "3"
         assert row["gold"] == truth[row["item"]]
     accuracy = np.mean([row["label"] == truth[row["item"]] for row in rows])
-    assert f"model     {accuracy:.3f}" in capsys.readouterr().out
+    assert f"model     {accuracy:.3f}" in reported.out
 
 
-def test_the_rater_file_holds_every_rater_with_interval_gold_and_flags(votes, tmp_path, capsys):
-    path, _ = votes
-    run(path, "--gold", "truth", "--show", "2", "--raters-out", str(tmp_path / "raters.csv"))
-    rows = {row["rater"]: row for row in table(tmp_path / "raters.csv")}
+def test_the_rater_file_holds_every_rater_with_interval_gold_and_flags(reported):
+    rows = {row["rater"]: row for row in reported.raters}
     assert len(rows) == 12
-    with open(path, newline="") as opened:
-        told = list(csv.DictReader(opened))
+    told = table(reported.votes)
     for name, row in rows.items():
         mine = [vote for vote in told if vote["worker"] == name]
         assert int(row["votes"]) == int(row["gold_asked"]) == len(mine)
         assert int(row["gold_right"]) == sum(vote["answer"] == vote["truth"] for vote in mine)
         assert float(row["low"]) < float(row["reliability"]) < float(row["high"])
     assert "adversarial" in rows["worker 11"]["flags"]
-    printed = capsys.readouterr().out
-    assert sum(line.startswith("worker ") for line in printed.splitlines()) == 2
-    assert "(2 of 12 raters" in printed
+    assert sum(line.startswith("worker ") for line in reported.out.splitlines()) == 2
+    assert "(2 of 12 raters" in reported.out
 
 
 def test_using_gold_fixes_it_and_does_not_measure_against_it(votes, tmp_path, capsys):
@@ -113,9 +131,10 @@ def test_each_model_can_be_asked_for(votes, tmp_path, capsys):
     assert len(found) == 6
 
 
-def test_the_default_says_which_model_it_chose_and_why(votes, capsys):
+def test_the_default_says_which_model_it_chose_and_why(votes, tmp_path, capsys):
     path, _ = votes
-    run(path)
+    run(path, "--diagram", str(tmp_path / "diagram.svg"))
+    assert (tmp_path / "diagram.svg").read_text().startswith("<svg")
     out = capsys.readouterr().out
     chosen = re.search(r"rater model: (\w+), the simplest within two standard errors", out)[1]
     assert chosen in ("coin", "biased", "ordinal"), "a liar and three guessers among the honest"
@@ -169,13 +188,14 @@ def test_an_order_that_is_needed_or_wrong_is_refused(tmp_path, capsys):
         assert named in refusal
 
 
-def test_the_reliability_diagram_is_drawn_or_says_what_it_lacks(votes, tmp_path, capsys):
+def test_the_reliability_diagram_is_drawn_or_says_what_it_lacks(reported, votes, tmp_path, capsys):
+    """Without known answers it is drawn too where models are compared: see the default."""
     path, _ = votes
-    for flags in ([], ["--gold", "truth"], ["--model", "coin", "--gold", "truth"]):
-        diagram = tmp_path / "diagram.svg"
-        assert run(path, *flags, "--diagram", str(diagram)) == 0
-        assert diagram.read_text().startswith("<svg")
-        diagram.unlink()
+    assert reported.diagram.startswith("<svg")
+    diagram = tmp_path / "diagram.svg"
+    assert run(path, "--model", "coin", "--gold", "truth", "--diagram", str(diagram)) == 0
+    assert diagram.read_text().startswith("<svg")
+    diagram.unlink()
     capsys.readouterr()
     assert run(path, "--model", "coin", "--diagram", str(tmp_path / "diagram.svg")) == 2
     assert "Calibration needs known answers" in capsys.readouterr().err
