@@ -10,21 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.quality import (
-    chosen,
-    helpful,
-    lines,
-    parity,
-    rates,
-    reverse,
-    rubrics,
-    scores,
-    sentiment,
-    sentiment_page,
-    steps,
-)
+from bench.quality import chosen, helpful, parity, rates, reverse, rubrics, scores, sentiment, sentiment_page, steps
 from bench.quality.best_of_n import expected_best, tied_kl
-from bench.quality.experiment import Experiment, Line, Part, Place
+from bench.quality.experiment import Experiment, Line, Part, Place, append_line, read_lines
 from bench.quality.page import write_page
 from bench.quality.table import EXPERIMENTS
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
@@ -57,7 +45,7 @@ def test_the_page_is_that_of_the_results(tmp_path):
 
 def test_every_result_belongs_to_a_part_as_it_is_defined_now():
     for name, experiment in EXPERIMENTS.items():
-        found = lines.read(RESULTS / f"{name}.jsonl")
+        found = read_lines(RESULTS / f"{name}.jsonl")
         assert len(experiment.current(found)) == len(found), f"lines of other settings in {name}.jsonl"
 
 
@@ -76,11 +64,11 @@ def test_a_finished_part_is_known_by_its_settings_model_and_data():
 
 def test_lines_are_read_as_they_were_written_and_replaced_by_their_fingerprint(tmp_path):
     file = tmp_path / "results" / "x.jsonl"
-    assert lines.read(file) == []
+    assert read_lines(file) == []
     first, second = line("a", score=[1.0]), line("b", score=[2.0])
     for one in (first, second, replace(first, seconds=1.0)):
-        lines.append(file, one)
-    assert lines.read(file) == [second, replace(first, seconds=1.0)]
+        append_line(file, one)
+    assert read_lines(file) == [second, replace(first, seconds=1.0)]
 
 
 def test_a_line_of_other_settings_is_not_shown():
