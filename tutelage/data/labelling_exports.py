@@ -12,6 +12,7 @@ their project gave them: the usual ones are recognised, others are named by `Par
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from tutelage.data.annotations import Exported, Parts, Statement, Subject
@@ -224,20 +225,15 @@ def _status(response: Mapping[str, object]) -> str:
 
 def _argilla_flat(values: Values, parts: Parts) -> Exported:
     key = f"argilla:{key_of(values, '_server_id', 'id')}"
-    questions = [match[1] for column in values if (match := _ANSWERS.fullmatch(column))]
-    answers = []
-    for question in questions:
-        columns = (f"{question}.responses", f"{question}.responses.users", f"{question}.responses.status")
-        cells = (values.get(column) for column in columns)
+    responses = {}
+    for question in (match[1] for column in values if (match := _ANSWERS.fullmatch(column))):
+        cells = (values.get(f"{question}.responses{end}") for end in ("", ".users", ".status"))
         given, raters, statuses = (cell if isinstance(cell, list) else [] for cell in cells)
-        for place, value in enumerate(given):
-            rater = str(raters[place] or "") if place < len(raters) else ""
-            dropped = _status({"status": statuses[place] if place < len(statuses) else None})
-            id_ = f"{key}/{question}/{rater or place + 1}"
-            answers.append(_Answer(id_, question, value, rater, dropped=dropped))
+        rows = zip_longest(given, raters[: len(given)], statuses[: len(given)])
+        responses[question] = [{"value": value, "user_id": rater, "status": status} for value, rater, status in rows]
     own = ("id", "status", "_server_id")
     fields = {name: values[name] for name in values if "." not in name and name not in own}
-    return _record(key, fields, parts, answers)
+    return _record(key, fields, parts, _argilla_answers(key, responses))
 
 
 def _label_studio_task(values: Values, parts: Parts) -> Exported:
