@@ -117,7 +117,7 @@ class Endpoint:
 def _wire_row(message: Message, reader: str) -> dict[str, object]:
     """The message as an endpoint takes it: arguments of calls as text. Raises TutelageError for images."""
     if message.images:
-        return dict(texts_only((message,), reader)[0])
+        return {**texts_only((message,), reader)[0]}
     row = message_row(message)
     if message.calls:
         row["tool_calls"] = [call_json(call) for call in message.calls]

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias
 
 from tutelage.base.errors import TutelageError
 
@@ -177,19 +177,12 @@ def text_only(turn: AssistantTurn, reader: str) -> str:
     return turn if isinstance(turn, str) else texts_only((turn,), reader)[0]["content"]
 
 
-class TextTurn(TypedDict):
-    """Message of a conversation of plain text."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-
-
-def texts_only(messages: Messages, reader: str) -> list[TextTurn]:
+def texts_only(messages: Messages, reader: str) -> list[dict[str, str]]:
     """Roles and contents of a conversation of system, user and assistant turns without calls, thinking or tools.
 
     Raises TutelageError for any other, with the name of the `reader` that cannot show it.
     """
-    turns: list[TextTurn] = []
+    turns = []
     for number, message in enumerate(messages, 1):
         if not message.is_text or message.role == "tool":
             raise TutelageError(

@@ -33,6 +33,8 @@ class Tokenizer(Protocol):
 
     def __hash__(self) -> int: ...
 
+    def get_vocab(self) -> Mapping[str, int]: ...
+
     @property
     def added_tokens_decoder(self) -> Mapping[int, AddedToken]: ...
 
@@ -116,13 +118,7 @@ def encode_markup(text: str, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False) if text else []
 
 
-class HasVocabulary(Protocol):
-    """Access to a tokenizer's tokens and their ids."""
-
-    def get_vocab(self) -> Mapping[str, int]: ...
-
-
-def same_vocabulary(first: HasVocabulary, second: HasVocabulary) -> bool:
+def same_vocabulary(first: Tokenizer, second: Tokenizer) -> bool:
     """Whether ids mean the same tokens in both tokenizers; a separate pad token is ignored."""
     own, other = first.get_vocab(), second.get_vocab()
     shared = own.keys() & other.keys()
