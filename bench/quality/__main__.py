@@ -30,7 +30,7 @@ def main() -> None:
     """Run what was asked for and is not finished, seed by seed, and write the page of all results."""
     asked = _arguments()
     if not asked.page:
-        for seed in range(asked.first_seed, asked.seeds):
+        for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
             for name in asked.experiments or list(EXPERIMENTS):
                 experiment = EXPERIMENTS[name]
                 for part in experiment.parts(seed):

@@ -108,6 +108,21 @@ def test_an_interrupted_experiment_goes_on_with_what_is_missing(tmp_path, monkey
     assert (tmp_path / "docs" / "results" / "t.svg").read_text() == "<svg/>"
 
 
+def test_seeds_are_counted_from_the_first(tmp_path, monkeypatch):
+    from bench.quality import __main__ as runner
+
+    experiment = Experiment(
+        "t", "", lambda seed: [Part("one", {}, seed)], lambda part, place: {}, str, dict, world=True
+    )
+    monkeypatch.setattr(runner, "EXPERIMENTS", {"t": experiment})
+    monkeypatch.setattr(runner, "_finish", lambda experiment, part, *_: seeds.append(part.seed))
+    monkeypatch.setattr(runner, "write_page", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["quality", "t", "--first-seed", "1", "--seeds", "2"])
+    seeds = []
+    runner.main()
+    assert seeds == [1, 2]
+
+
 def test_the_chosen_answers_of_all_losses():
     found = [
         of_part(
