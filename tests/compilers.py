@@ -82,6 +82,7 @@ def forget_library() -> None:
     """What was compiled is looked for again, and tried again."""
     for known in (
         bindings.library,
+        bindings._function,
         bindings.is_available,
         elementwise._agree_with_torch,
         elementwise._mixed_agree_with_torch,

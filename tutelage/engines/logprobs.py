@@ -68,15 +68,26 @@ class Head:
 
 
 def softmax_parts(
-    logits: Float[Tensor, "n V"],
+    logits: Float[Tensor, "n V"], temperature: float = 1.0, *, keeps: bool = True
 ) -> tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """The softmax, overwriting the logits, and the log-sum-exp of each row in two parts:
+    """The softmax of x = logits / temperature, overwriting the logits, and the log-sum-exp of each row in two parts:
 
     logsumexp x = max x + log Σ exp(x − max x)        (kept apart for precision)
+
+    Without `keeps` the softmax is not used, so that it need not be computed.
     """
+    logits = logits if temperature == 1.0 else logits.div_(temperature)
     maximum = logits.amax(-1)
     probabilities = torch.softmax(logits, -1, out=logits)
     return probabilities, maximum, -probabilities.amax(-1).log()
+
+
+def logit_gradients(
+    probabilities: Float[Tensor, "n V"], tokens: Int[Tensor, " n"], grad: Float[Tensor, " n"], factor: float
+) -> Float[Tensor, "n V"]:
+    """(onehot(a) − p) · ∂ · factor for the tokens a and the gradients ∂ of their log-probabilities, overwriting p."""
+    to_logits = probabilities.mul_(-grad[:, None]).scatter_add_(-1, tokens[:, None], grad[:, None])
+    return to_logits if factor == 1.0 else to_logits.mul_(factor)
 
 
 def add_product(
@@ -108,7 +119,7 @@ def linear(
 class HeadKernels:
     """The operations of `token_scores` that an engine may replace."""
 
-    softmax_parts: Callable[[Matrix], tuple[Matrix, Vector, Vector]]
+    softmax_parts: Callable[..., tuple[Matrix, Vector, Vector]]
     """See `softmax_parts`."""
     add_product: Callable[[Matrix, Matrix, Matrix, Matrix | None], Matrix | None]
     """See `add_product`. Returns None if the product was added to the gradient of `weight` in place."""
@@ -116,7 +127,9 @@ class HeadKernels:
     """See `linear`."""
     input_gradient: Callable[[Matrix, Matrix, Matrix], None] = input_gradient
     """See `input_gradient`."""
-    sample: Callable[[Matrix, Vector], tuple[Vector, Vector]] | None = None
+    logit_gradients: Callable[[Matrix, Vector, Vector, float], Matrix] = logit_gradients
+    """See `logit_gradients`."""
+    sample: Callable[[Matrix, Vector, float], tuple[Vector, Vector]] | None = None
     """See `token_sampling.sample`, which is used if None."""
 
 
@@ -226,9 +239,9 @@ class _ChunkedScores(torch.autograd.Function):
         keeps = ctx.needs_input_grad[0] and rows * weight.shape[0] <= KEPT_ELEMENTS
         ctx.kept = [] if keeps else None
         for part in _chunks(rows, weight.shape[0]):
-            logits = _logits(head, states[part], temperature)
-            chosen = logits.gather(-1, tokens[part, None]).squeeze(-1)
-            probabilities, maximum, log_sum = kernels.softmax_parts(logits)
+            logits = head.logits(states[part])
+            chosen = logits.gather(-1, tokens[part, None]).squeeze(-1).div_(temperature)
+            probabilities, maximum, log_sum = kernels.softmax_parts(logits, temperature, keeps=keeps or entropy)
             logp[part] = (chosen - maximum) - log_sum
             if entropy:
                 entropies[part] = torch.special.entr(probabilities).sum(-1)
@@ -259,18 +272,16 @@ class _ChunkedScores(torch.autograd.Function):
         for part in _chunks(states.shape[0], weight.shape[0]):
             if kept is None:
                 with autocast:
-                    logits = _logits(head, states[part], temperature)
-                probabilities, *_ = kernels.softmax_parts(logits)
+                    logits = head.logits(states[part])
+                probabilities, *_ = kernels.softmax_parts(logits, temperature)
             else:
                 probabilities = kept.pop(0)
             if entropy:
                 grad_logits = torch.special.entr(probabilities).mul_(to_entropy[part, None])
                 grad_logits.addcmul_(probabilities, -(to_logp[part] + to_entropy[part] * entropies[part])[:, None])
+                grad_logits.scatter_add_(-1, tokens[part, None], to_logp[part, None]).mul_(scale / temperature)
             else:
-                grad_logits = probabilities.mul_(-to_logp[part, None])
-            grad_logits.scatter_add_(-1, tokens[part, None], to_logp[part, None])
-            if scale != temperature:
-                grad_logits.mul_(scale / temperature)
+                grad_logits = kernels.logit_gradients(probabilities, tokens[part], to_logp[part], scale / temperature)
             if softcap is not None:
                 with autocast:
                     grad_logits.mul_(1 - (head.logits(states[part]) / softcap) ** 2)
@@ -289,9 +300,3 @@ class _ChunkedScores(torch.autograd.Function):
             None if grad_bias is None else grad_bias.to(bias.dtype),
             *(None,) * 6,
         )
-
-
-def _logits(head: Head, states: Tensor, temperature: float) -> Tensor:
-    """logits / T of some rows, in a tensor that may be overwritten. Float[n, V]"""
-    logits = head.logits(states)
-    return logits if temperature == 1.0 else logits.div_(temperature)

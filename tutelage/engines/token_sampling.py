@@ -60,20 +60,25 @@ def draw(
     if sampling.temperature == 0:
         token = logits.argmax(-1)
         return token, torch.zeros_like(token, dtype=torch.float32)
-    logits = logits.float()
-    if sampling.temperature != 1:
-        logits = logits / sampling.temperature
-    logits = truncated(logits, sampling, fixed_shape=fixed_shape)
-    return sample(logits, uniform, kernels) if kernels.sample is None else kernels.sample(logits, uniform)
+    logits, temperature = logits.float(), sampling.temperature
+    if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
+        logits, temperature = truncated(logits / temperature, sampling, fixed_shape=fixed_shape), 1.0
+    if kernels.sample is not None:
+        return kernels.sample(logits, uniform, temperature)
+    return sample(logits, uniform, temperature, kernels)
 
 
 def sample(
-    logits: Float[Tensor, "B V"], uniform: Float64[Tensor, " B"], kernels: HeadKernels = PLAIN_KERNELS
+    logits: Float[Tensor, "B V"],
+    uniform: Float64[Tensor, " B"],
+    temperature: float = 1.0,
+    kernels: HeadKernels = PLAIN_KERNELS,
 ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
-    """The token of each row at which the cumulative distribution passes `uniform`, and its log-probability."""
-    probabilities, maximum, log_sum = kernels.softmax_parts(logits.clone())
+    """The token of each row at which the cumulative distribution of logits / temperature passes `uniform`, and its
+    log-probability."""
+    probabilities, maximum, log_sum = kernels.softmax_parts(logits.clone(), temperature)
     token = inverse(probabilities, uniform)
-    return token, (logits.gather(-1, token[:, None]).squeeze(-1) - maximum) - log_sum
+    return token, (logits.gather(-1, token[:, None]).squeeze(-1) / temperature - maximum) - log_sum
 
 
 def inverse(probabilities: Float[Tensor, "B V"], uniform: Float[Tensor, " B"]) -> Int[Tensor, " B"]:

@@ -14,17 +14,27 @@ from tutelage.engines.cpu.weight_gradients import add_product
 from tutelage.engines.logprobs import HeadKernels
 from tutelage.engines.logprobs import input_gradient as plain_input_gradient
 from tutelage.engines.logprobs import linear as plain_linear
+from tutelage.engines.logprobs import logit_gradients as plain_logit_gradients
 from tutelage.engines.logprobs import softmax_parts as plain_softmax_parts
 from tutelage.engines.token_sampling import sample as plain_sample
 
 
 def softmax_parts(
-    logits: Float[Tensor, "n V"],
+    logits: Float[Tensor, "n V"], temperature: float = 1.0, *, keeps: bool = True
 ) -> tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]:
     """See `tutelage.engines.logprobs.softmax_parts`."""
     if elementwise.supports(logits, whole=False, small=True):
-        return logits, *elementwise.softmax_in_place(logits)
-    return plain_softmax_parts(logits)
+        return logits, *elementwise.softmax_in_place(logits, temperature, keeps=keeps)
+    return plain_softmax_parts(logits, temperature)
+
+
+def logit_gradients(
+    probabilities: Float[Tensor, "n V"], tokens: Int[Tensor, " n"], grad: Float[Tensor, " n"], factor: float
+) -> Float[Tensor, "n V"]:
+    """See `tutelage.engines.logprobs.logit_gradients`."""
+    supported = elementwise.supports(probabilities, whole=False, small=True)
+    found = elementwise.logit_gradients if supported else plain_logit_gradients
+    return found(probabilities, tokens, grad, factor)
 
 
 def linear(
@@ -80,11 +90,12 @@ def _output(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def sample(
-    logits: Float[Tensor, "n V"], uniform: Float64[Tensor, " n"]
+    logits: Float[Tensor, "n V"], uniform: Float64[Tensor, " n"], temperature: float = 1.0
 ) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
     """See `token_sampling.sample`."""
-    supported = elementwise.supports(logits, whole=False, small=True)
-    return elementwise.sample(logits, uniform) if supported else plain_sample(logits, uniform)
+    if elementwise.supports(logits, whole=False, small=True):
+        return elementwise.sample(logits, uniform, temperature)
+    return plain_sample(logits, uniform, temperature)
 
 
-KERNELS = HeadKernels(softmax_parts, add_product, linear, input_gradient, sample)
+KERNELS = HeadKernels(softmax_parts, add_product, linear, input_gradient, logit_gradients, sample)

@@ -7,13 +7,13 @@ The model must support it (see `Capabilities.shares_prompts`).
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from tutelage.core.batch import Rows
 from tutelage.core.rows import distinct
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.forward_pass import LayerCache, attention_by, forward_pass, packed_states
+from tutelage.engines.cpu.fused.embedding import rows_at
 from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.cpu.products import products
 from tutelage.engines.packing import PackedRows, pack
@@ -35,7 +35,7 @@ def states_at_end(capabilities: Capabilities, rows: Rows) -> Float[Tensor, "B d"
     """The hidden state at the last token of each row. Equal rows are read once."""
     unique, same = distinct(rows)
     if len(unique) < len(rows):
-        return embedding(same, states_at_end(capabilities, rows.rows(unique)))
+        return rows_at(states_at_end(capabilities, rows.rows(unique)), same)
     packed = pack(rows, with_last=True, common=True)
     return _states(capabilities, packed, packed.last, None)
 
@@ -47,4 +47,4 @@ def _states(
     model = capabilities.model
     attending = attention_by(model, packed_attention(packed.layout))
     with capabilities.selecting(index) as places, forward_pass(activations=kept), attending:
-        return embedding(places, packed_states(model, packed.tokens, packed.positions))
+        return rows_at(packed_states(model, packed.tokens, packed.positions), places)

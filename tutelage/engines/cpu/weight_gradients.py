@@ -122,7 +122,11 @@ def add_rows(
     to_table = torch.zeros_like(weight) if place is None else place
     if not begun:
         to_table.zero_()
-    to_table.index_add_(0, index, rows.to(to_table.dtype))
+    rows = rows.to(to_table.dtype)
+    if elementwise.supports(rows, whole=False, small=True):
+        elementwise.add_rows(to_table, index, rows)
+    else:
+        to_table.index_add_(0, index, rows)
     return to_table if place is None else None
 
 

@@ -34,9 +34,10 @@ MEMBERS = 16
 
 
 def softmax_parts(
-    logits: Float[Tensor, "n V"],
+    logits: Float[Tensor, "n V"], temperature: float = 1.0, *, keeps: bool = True
 ) -> tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]:
     """See `engines.logprobs.softmax_parts`; in operations that are compiled into few kernels."""
+    logits = logits / temperature
     maximum = logits.amax(-1)
     shares = (logits - maximum[:, None]).exp()
     total = shares.sum(-1)

@@ -8,10 +8,11 @@ import torch
 from compilers import compiled_with, forget_library, narrower_registers, needs_compiler, other_processors
 from torch.nn.functional import silu
 
+from tutelage.engines import logprobs
 from tutelage.engines.cpu.fused import attention as fused_attention
 from tutelage.engines.cpu.fused import gate as fused_gate
 from tutelage.engines.cpu.fused import norm as fused_norm
-from tutelage.engines.cpu.head import sample, softmax_parts
+from tutelage.engines.cpu.head import logit_gradients, sample, softmax_parts
 from tutelage.engines.cpu.native import elementwise
 from tutelage.engines.cpu.weight_gradients import total_norm
 
@@ -130,6 +131,41 @@ def test_softmax_and_log_sum_exp(shape):
     assert torch.equal(most, logits.amax(-1))
     assert_close(above, exact.logsumexp(-1) - exact.amax(-1))
     torch.testing.assert_close(shares.double().sum(-1), torch.ones(shape[0]).double(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("shape", [(900, 48), (70, 1003), (3, 40_001)])
+def test_a_temperature_gives_the_bits_of_divided_logits(shape):
+    """And sums have the same bits where the softmax is not computed."""
+    logits, temperature = 5 * random(*shape), 0.7
+    logits[:, 3] = -torch.inf
+    shares, maximum, log_sum = softmax_parts(logits / temperature)
+    assert all(map(torch.equal, softmax_parts(logits.clone(), temperature), (shares, maximum, log_sum)))
+    assert all(map(torch.equal, softmax_parts(logits, temperature, keeps=False)[1:], (maximum, log_sum)))
+    uniform = torch.rand(shape[0], generator=torch.Generator().manual_seed(1)).double()
+    assert all(map(torch.equal, sample(logits, uniform, temperature), sample(logits / temperature, uniform)))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("shape", [(900, 48), (70, 1003), (3, 40_001)])
+@pytest.mark.parametrize("factor", [1.0, 0.3])
+def test_gradients_of_logits_have_the_bits_of_torch(shape, factor):
+    shares, grad = random(*shape).softmax(-1), random(shape[0], seed=1)
+    token = torch.arange(shape[0]) * 7 % shape[1]
+    expected = logprobs.logit_gradients(shares.clone(), token, grad, factor)
+    _, slopes = in_double(lambda x: x.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1), shares.log())
+    assert_close(expected, slopes(grad)[0] * factor)
+    assert torch.equal(logit_gradients(shares, token, grad, factor), expected)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("width", [16, 50, 700])
+def test_rows_are_added_in_their_order(width):
+    rows, table = random(300, width), random(40, width, seed=1)
+    index = torch.arange(300) ** 2 % 40
+    expected = table.index_add(0, index, rows)
+    elementwise.add_rows(table, index, rows)
+    assert torch.equal(table, expected)
 
 
 @pytest.mark.usefixtures("threads")

@@ -68,8 +68,10 @@ KERNELS = {
     "gate_gradients": "Tippppp",
     "rotate": "Tiiipppfp",
     "sum_of_squares": "Tipp",
-    "softmax": "Tiippp",
-    "sample": "Tiippppp",
+    "add_rows": "Tiippp",
+    "softmax": "Tiipfipp",
+    "logit_gradients": "Tiipppf",
+    "sample": "Tiipfpppp",
     "mixed_norm": "Tiipppfppp",
     "mixed_norm_gradients": "Tiipppppppp",
     "mixed_swiglu": "Tiipp",
@@ -105,14 +107,18 @@ def library() -> Any:
 
 def compute(kernel: str, *arguments: Any) -> None:
     """Call one of `KERNELS` on torch's thread pool. Tensors and structs are passed by address."""
-    function = getattr(library(), f"tutelage_{kernel}")
-    function(byref(thread_pool()), *map(_passed, arguments))
+    _function(kernel)(byref(thread_pool()), *map(_passed, arguments))
 
 
 def size_of(function: str, *arguments: Any) -> int:
     """The result of one of `SIZES`."""
-    size: int = getattr(library(), f"tutelage_{function}")(*map(_passed, arguments))
+    size: int = _function(function)(*map(_passed, arguments))
     return size
+
+
+@cache
+def _function(name: str) -> Any:
+    return getattr(library(), f"tutelage_{name}")
 
 
 def _passed(argument: Any) -> Any:
@@ -161,7 +167,12 @@ def _compiled_layout(found: CDLL, struct: type[Structure]) -> tuple[int, int]:
 
 def thread_pool() -> ThreadPool:
     """Torch's thread pool, with `torch.get_num_threads()` threads."""
-    return ThreadPool(*_runtime(), torch.get_num_threads())
+    return _thread_pool(torch.get_num_threads())
+
+
+@cache
+def _thread_pool(threads: int) -> ThreadPool:
+    return ThreadPool(*_runtime(), threads)
 
 
 @cache

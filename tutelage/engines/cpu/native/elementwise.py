@@ -213,22 +213,43 @@ def sum_of_squares(x: Float[Tensor, "..."]) -> Float64[Tensor, ""]:
     return sums.sum()
 
 
-def softmax_in_place(logits: Float[Tensor, "n V"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Replace logits by their softmax in place; returns max x and log Σ exp(x − max x) of each row."""
+def add_rows(total: Float[Tensor, "V d"], index: Int[Tensor, " N"], rows: Float[Tensor, "N d"]) -> None:
+    """Add rows to those of `total` at `index`, one after another, as `index_add_` does."""
+    assert total.is_contiguous()
+    compute("add_rows", *rows.shape, index.contiguous(), rows.contiguous(), total)
+
+
+# The output head ------------------------------------------------------------------------------------------------------
+
+
+def softmax_in_place(
+    logits: Float[Tensor, "n V"], temperature: float = 1.0, *, keeps: bool = True
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Replace logits x by their softmax in place, unless it is not kept; returns max x/T and log Σ exp(x/T − max x/T)
+    of each row."""
     maximum, log_sum = logits.new_empty(2, len(logits))
-    compute("softmax", *logits.shape, logits, maximum, log_sum)
+    compute("softmax", *logits.shape, logits, temperature, keeps, maximum, log_sum)
     return maximum, log_sum
 
 
+def logit_gradients(
+    probabilities: Float[Tensor, "n V"], tokens: Int[Tensor, " n"], grad: Float[Tensor, " n"], factor: float
+) -> Float[Tensor, "n V"]:
+    """See `logprobs.logit_gradients`."""
+    assert probabilities.is_contiguous()
+    compute("logit_gradients", *probabilities.shape, probabilities, tokens.contiguous(), grad.contiguous(), factor)
+    return probabilities
+
+
 def sample(
-    logits: Float[Tensor, "n V"], uniform: Float64[Tensor, " n"]
+    logits: Float[Tensor, "n V"], uniform: Float64[Tensor, " n"], temperature: float = 1.0
 ) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
     """See `token_sampling.sample`. Log-probabilities have the bits of `softmax_in_place`."""
     logits, uniform = logits.contiguous(), uniform.double().contiguous()
     token, logp = torch.empty(len(logits), dtype=torch.long), torch.empty(len(logits))
     floats = 2 * -(-logits.shape[1] // LANES) * LANES
     with workspace(thread_pool().threads * floats) as rows:
-        compute("sample", *logits.shape, logits, uniform, rows, token, logp)
+        compute("sample", *logits.shape, logits, temperature, uniform, rows, token, logp)
     return token, logp
 
 
@@ -259,9 +280,12 @@ def _agree_with_torch() -> bool:
     expected += [torch.cat(rotated.unbind(-1), -1), exact[0].square().sum()]
     shares, uniform = logits.double().softmax(-1), torch.linspace(0.1, 0.9, len(logits), dtype=torch.float64)
     chosen = (shares.cumsum(-1) <= uniform[:, None]).sum(-1)
-    token, logp = sample(logits, uniform)
+    token, logp = sample(logits * 2, uniform, 2.0)
     expected += [chosen.double(), shares.gather(-1, chosen[:, None]).squeeze(-1).log()]
-    expected += [shares, logits.double().logsumexp(-1)]
+    table, index = weight.repeat(3, 1), torch.tensor([2, 0, 2, 2, 1, 2])
+    expected += [table.double().index_add(0, index, x.double()), logits.double().logsumexp(-1)]
+    to_logits = -3 * r.double() * shares.scatter_add(-1, chosen[:, None], -torch.ones_like(chosen[:, None]).double())
+    expected += [shares, to_logits]
     to_norm = norm_gradients(grad, x, scale.detach().float(), weight, more)
     results = [
         rms_norm(x, weight, 0.0)[0],
@@ -271,8 +295,10 @@ def _agree_with_torch() -> bool:
         *gate_gradients(x, up, grad.clone()),
     ]
     back = rotate(torch.cat((x, up), -1).unsqueeze(1), angles.cos(), angles.sin(), -1.0)
-    maximum, log_sum = softmax_in_place(logits)
-    results += [back.squeeze(1), sum_of_squares(x), token, logp, logits, maximum + log_sum]
+    add_rows(table, index, x)
+    maximum, log_sum = softmax_in_place(logits.mul_(2), 2.0)
+    to_logits = logit_gradients(logits.clone(), chosen, r.squeeze(-1), 3.0)
+    results += [back.squeeze(1), sum_of_squares(x), token, logp, table, maximum + log_sum, logits, to_logits]
     same = all(
         torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-4) for a, b in zip(results, expected, strict=True)
     )

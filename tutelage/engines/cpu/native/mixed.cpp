@@ -16,7 +16,7 @@ extern "C" {
 // not written.
 void tutelage_mixed_norm(const ThreadPool *pool, int64_t rows, int64_t d, const float *x, const Half *more,
                          const float *w, float epsilon, float *h, Half *y, float *r) {
-    for_rows(*pool, rows, d, [&](long, long first, long end) {
+    for_rows(*pool, rows, d, [&](long first, long end) {
         for (long row = first; row < end; row++) {
             const float *from = x + row * d;
             if (more) {
@@ -39,7 +39,7 @@ void tutelage_mixed_norm_gradients(const ThreadPool *pool, int64_t rows, int64_t
 
 // p = silu(g) u for rows [g | u] of 2 m numbers.
 void tutelage_mixed_swiglu(const ThreadPool *pool, int64_t rows, int64_t m, const Half *pairs, Half *p) {
-    for_rows(*pool, rows, 2 * m, [&](long, long first, long end) {
+    for_rows(*pool, rows, 2 * m, [&](long first, long end) {
         for (long row = first; row < end; row++)
             for (long j = 0; j < m; j += LANES)
                 store(p + row * m + j, silu(load(pairs + 2 * row * m + j)) * load(pairs + 2 * row * m + m + j));
@@ -49,7 +49,7 @@ void tutelage_mixed_swiglu(const ThreadPool *pool, int64_t rows, int64_t m, cons
 // p = silu(g) u, and the gradients of [g | u] from the gradient of p.
 void tutelage_mixed_swiglu_gradients(const ThreadPool *pool, int64_t rows, int64_t m, const Half *pairs,
                                      const Half *to_p, Half *p, Half *to_pairs) {
-    for_rows(*pool, rows, 2 * m, [&](long, long first, long end) {
+    for_rows(*pool, rows, 2 * m, [&](long first, long end) {
         for (long row = first; row < end; row++)
             for (long i = row * m, g = 2 * row * m, u = g + m; i < (row + 1) * m; i += LANES, g += LANES, u += LANES) {
                 const GateGradients found(load(pairs + g), load(pairs + u), load(to_p + i));
@@ -65,7 +65,7 @@ void tutelage_mixed_rotate(const ThreadPool *pool, int64_t rows, int64_t size, i
                            const float *cos, const float *sin, float direction, const float *norm, float epsilon,
                            float *scales) {
     const long half = w / 2;
-    for_rows(*pool, rows, heads * w, [&](long, long first, long end) {
+    for_rows(*pool, rows, heads * w, [&](long first, long end) {
         std::vector<float> head(w);
         for (long row = first; row < end; row++)
             for (long number = 0; number < heads; number++) {
@@ -83,7 +83,7 @@ void tutelage_mixed_rotate(const ThreadPool *pool, int64_t rows, int64_t size, i
 
 // y = x + more. The size is a multiple of 16.
 void tutelage_mixed_add(const ThreadPool *pool, int64_t size, const float *x, const Half *more, float *y) {
-    for_rows(*pool, size / LANES, LANES, [&](long, long first, long end) {
+    for_rows(*pool, size / LANES, LANES, [&](long first, long end) {
         for (long i = first * LANES; i < end * LANES; i += LANES) store(y + i, load(x + i) + load(more + i));
     });
 }

@@ -28,7 +28,7 @@ INLINE void normalise(float *x, long size, const float *w, float r) {
 template <class Gradient, class Write>
 void norm_gradients(const ThreadPool &pool, long rows, long d, const Gradient *g, const float *x, const float *r,
                     const float *w, const float *more, float *sums, const Write &write) {
-    for_rows(pool, rows, d, [&](long part, long first, long end) {
+    for_parts(pool, rows, d, [&](long part, long first, long end) {
         float *own = sums + part * d;
         for (long row = first; row < end; row++) {
             Floats along{};
