@@ -190,6 +190,10 @@ def test_formulas_are_compared_by_what_they_mean(answer: str, wanted: str, score
         ("x = ٤٢", "42", 1.0),
         (r"\boxed{٣٫٥}", "3.5", 1.0),
         ("42", "४२", 1.0),
+        (r"\boxed{1\text{ h }30\text{ min}}", r"1\text{ h }30\text{ min}", 1.0),
+        (r"\boxed{1\text{ h }30\text{ min}}", r"1\text{ h }45\text{ min}", 0.0),
+        (r"\boxed{5\text{ feet }3\text{ inches}}", r"5\text{ feet}", 0.0),
+        (r"\boxed{3\text{ and }5}", "3,5", 1.0),
     ]
 )
 def test_a_numeral_is_read_wholly_or_not_at_all(answer: str, wanted: str, score: float) -> None:

@@ -22,6 +22,8 @@ _GROUPED = re.compile(
     rf"(?<![\w.,^])\d{{1,3}}(?:(?:{_BETWEEN}\d{{3}})+|(?:\.\d{{3}}){{2,}})(?!\d)|(?<=\d\.)(?:\d{{3}}{_BETWEEN})+\d{{1,3}}(?!\d)"
 )
 """Digits in groups. math-verify takes groups for factors, so that 10 000 and 20 000 are 0."""
+_MEASURES = re.compile(r"(?<=\d)\s*\\(?:text|mathrm|mbox)\{(?!\s*(?:and|or)\s*\})[^{}]*[A-Za-z][^{}]*\}\s*(?=\d)")
+"""A unit between two numbers, at which math-verify stops: 1 h 30 min and 1 h 45 min are 1."""
 _UPRIGHT = re.compile(r"\\(?:mathrm|text|operatorname)\{([ei])\}")
 
 
@@ -66,9 +68,9 @@ def _far(one: Any, other: Any) -> bool:
 
 def _plain(text: str) -> str:
     r"""Text with e and i in italics, since math-verify drops \mathrm{e} with all that follows, and with digits
-    from 0 to 9 that are in no groups."""
+    from 0 to 9 that are in no groups. What follows a unit is the coefficient of a letter."""
     whole = _GROUPED.sub(lambda match: re.sub(rf"{_BETWEEN}|\.", "", match[0]), with_ascii_digits(text))
-    return _UPRIGHT.sub(r"\1", whole)
+    return _MEASURES.sub(r"+u\\cdot ", _UPRIGHT.sub(r"\1", whole))
 
 
 @lru_cache(maxsize=64)
