@@ -82,6 +82,36 @@ def test_the_first_wrong_step_by_keyboard_alone(site: Site, visit: Visit) -> Non
     assert sorted(reasons, key=str) == [{"2": "no such page"}, {}]
 
 
+def test_escape_leaves_a_reason_for_the_keys(site: Site, visit: Visit) -> None:
+    study = study_of(site, traces=1)
+    page = visit()
+    site.sign_in(page, study)
+    open_rating(page, site)
+    press(page, "j 2 r")
+    page.keyboard.type("fine")
+    press(page, "Escape 0 Enter")
+    saved(page)
+    (vote,) = list_votes(site.store, study.id)
+    assert vote.content == {"labels": [1, 1, 1, 1], "reasons": {"1": "fine"}}
+
+
+@pytest.mark.parametrize("language", ["en", "ar"])
+def test_no_button_of_a_step_covers_another_on_the_smallest_screen(site: Site, visit: Visit, language: str) -> None:
+    study = study_of(site, scale=3, traces=1, languages=(language,))
+    page = visit(width=360, height=740)
+    site.sign_in(page, study)
+    open_rating(page, site)
+    boxes = [each.bounding_box() for each in page.locator(".step-answer").first.locator(".chip, .why").all()]
+    assert len(boxes) == 4
+    for place, one in enumerate(boxes):
+        for other in boxes[:place]:
+            assert one is not None
+            assert other is not None
+            beside = one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
+            below = one["y"] >= other["y"] + other["height"] or other["y"] >= one["y"] + one["height"]
+            assert beside or below
+
+
 def test_a_label_for_each_step_and_a_reload_keeps_them(site: Site, visit: Visit) -> None:
     study = study_of(site, scale=3)
     page = visit()

@@ -360,7 +360,7 @@ function back() {
 function cancel() {
   if (talk?.state) return talk.escape();
   if (spans?.active) return spans.stop();
-  const inside = document.activeElement.closest("[data-row], #flags, #reason-panel, #skip-panel");
+  const inside = document.activeElement.closest("[data-row], .step-reason, #flags, #reason-panel, #skip-panel");
   if (inside || form.additions.some((each) => each.inside())) return find("#ask").focus({ preventScroll: true });
   if (aside) {
     drop(draftKey(current));
