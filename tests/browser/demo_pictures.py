@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 
-from tutelage.commands.evaluate import run
+from tutelage.commands.evaluate import show
 from tutelage.demo import demo
 from tutelage.report.page import write_report
 
@@ -29,7 +29,7 @@ def terminal(out: Path) -> str:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print("[bold]$ tutelage demo[/]")
     summary = json.loads((out / "summary.json").read_text())
-    run.Console = lambda *given, **named: console  # type: ignore[misc,assignment]
+    show.Console = lambda *given, **named: console  # type: ignore[misc,assignment]
     import rich.console
 
     rich.console.Console = lambda *given, **named: console  # type: ignore[misc,assignment]

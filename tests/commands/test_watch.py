@@ -15,10 +15,9 @@ from people.sites import serving
 from people.worlds import asked, better, study_of
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands import watch
+from tutelage.commands import split_evidence, watch
 from tutelage.commands.line import main
-from tutelage.commands.promote import run as promotion
-from tutelage.commands.promote.run import weights_name
+from tutelage.commands.split_evidence import weights_name
 from tutelage.commands.watch import WatchSettings
 from tutelage.data.records import user
 from tutelage.people import Store, add_rater, open_store, open_study, submit
@@ -231,9 +230,9 @@ def test_an_offer_shows_no_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def nobody(settings: object) -> None:
-        raise promotion.NoResponses("nobody")
+        raise split_evidence.NoResponses("nobody")
 
-    monkeypatch.setattr(promotion, "evidence_of", nobody)
+    monkeypatch.setattr(split_evidence, "evidence_of", nobody)
     watch.offer(WatchSettings(study="tutoring", db="postgresql://me:SECRET@host/db", votes=1), tmp_path)
     told = capsys.readouterr().out
     assert "SECRET" not in told

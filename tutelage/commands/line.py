@@ -219,7 +219,7 @@ def _dispatch(words: list[str]) -> int:
     count, own = processes.processes_of(words)
     command = table.find(name)
     if seeds > 1:
-        from tutelage.commands.compare.run import train_seeds
+        from tutelage.commands.compare.show import train_seeds
 
         return train_seeds(command, own, seeds, lambda each: _dispatch([*each, "--processes", str(count)]))
     if (count > 1 or processes.world_size() > 1) and not command.parallel:

@@ -1,9 +1,9 @@
 """Table of commands: name, group, help, examples, and module of each.
 
 A command is a file with its settings class, named after it (`ReportSettings`), and `main(settings) -> int`; or a
-folder: `settings.py`, without heavy imports, and `run.py` with the function of the command, which is also available in
-Python, and, if it has output, a `main` that calls it and prints; a long one is in `show.py`. The `run.py` of a training
-command also has `prepare_<name>`; the description of its result is printed at the end.
+folder: `settings.py`, without heavy imports, `run.py` with the function of the command, which is also available in
+Python, and, if it has output, `show.py` with a `main` that calls it and prints. The `run.py` of a training command also
+has `prepare_<name>`; the description of its result is printed at the end.
 """
 
 import importlib
@@ -72,11 +72,12 @@ class Command:
 
     def main(self, settings: Any) -> int:
         """Run the command and print its output. Returns the exit status."""
-        run = self._part("show") or self._part("run") or self._declarations()
-        if hasattr(run, "main"):
-            return run.main(settings)
+        main = getattr(self._part("show") or self._declarations(), "main", None)
+        if main is not None:
+            return main(settings)
         from tutelage.commands.terminal import remarks, train
 
+        run = importlib.import_module(f"{self.module}.run")
         if self.trains:
             return train(getattr(run, f"prepare_{self.name}")(settings), quiet=settings.quiet)
         with remarks(quiet=settings.quiet):

@@ -159,8 +159,8 @@ def _run_all(settings: WatchSettings) -> int:
 def offer(settings: WatchSettings, candidate: Path) -> None:
     """Print what the users of a candidate show so far, and the command that promotes it, without the password of a
     database."""
-    from tutelage.commands.promote.run import NoResponses, condition_lines, evidence_of
     from tutelage.commands.promote.settings import PromoteSettings
+    from tutelage.commands.split_evidence import NoResponses, condition_lines, evidence_of
     from tutelage.people.store.engine import without_password
 
     study = settings.db or settings.study
@@ -172,8 +172,8 @@ def offer(settings: WatchSettings, candidate: Path) -> None:
         *(["--split", f"{settings.split:g}"] if settings.split != 0.5 else []),
     ]
     try:
-        _, _, test = evidence_of(promotion)
-        print("\n".join(condition_lines(test)))
+        for line in condition_lines(evidence_of(promotion).test):
+            print(line)
     except NoResponses as error:
         print(error)
     print(f"To promote it, once its evidence suffices: {shlex.join(words)}")

@@ -87,8 +87,8 @@ def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
     """Print the table, three completions before and after, and next steps."""
     from rich.console import Console
 
-    from tutelage.commands.evaluate.run import print_evaluation
     from tutelage.commands.evaluate.settings import EvaluateSettings
+    from tutelage.commands.evaluate.show import print_evaluation
 
     console = Console()
     console.print()

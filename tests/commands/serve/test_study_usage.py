@@ -22,7 +22,7 @@ import tutelage as tt
 from tests.people.cluster import cluster, programs
 from tests.people.conftest import fresh_database
 from tutelage.base.errors import TutelageError
-from tutelage.commands.promote.run import weights_name
+from tutelage.commands.split_evidence import weights_name
 from tutelage.people import Unavailable, create_study, list_questions, list_votes, open_store, open_study
 from tutelage.people.store import schema
 from tutelage.people.user_feedback import user_pseudonym

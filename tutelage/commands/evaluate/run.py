@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from tutelage.base import config
@@ -22,7 +20,6 @@ from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.evaluate.summary import Side, answer_rows, table
 from tutelage.commands.generators import environment_of, episode_prompts, fixed_generator, playing
 from tutelage.commands.runs import announce, announce_judging, remark
-from tutelage.commands.terminal import remarks
 from tutelage.core.batch import Rollout, Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
@@ -332,24 +329,3 @@ def _references(settings: EvaluateSettings) -> dict[Messages, str]:
         record.messages: turn_text(record.response)
         for record in announce(load_demonstrations(settings.references)).records
     }
-
-
-def main(settings: EvaluateSettings) -> int:
-    """Evaluate, and print the table."""
-    with remarks(quiet=settings.quiet):
-        result = evaluate(settings)
-    if not settings.quiet:
-        print_evaluation(result.summary)
-    return 0
-
-
-def print_evaluation(summary: Mapping[str, Any]) -> None:
-    """Print the table of an evaluation summary to standard output."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for name in summary["columns"]:
-        table.add_column(name, justify="right")
-    table.add_column("", style="dim")
-    for row in summary["rows"]:
-        table.add_row(row["name"], *("" if v is None else f"{v:.3f}" for v in row["values"]), row["note"])
-    Console(markup=False, emoji=False).print(table)

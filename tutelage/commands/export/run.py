@@ -12,7 +12,6 @@ from tutelage.algorithms.registry import recipe_named
 from tutelage.base import config
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.commands.calls import workflow
 from tutelage.commands.export.openrlhf import OPENRLHF
@@ -20,7 +19,6 @@ from tutelage.commands.export.settings import ExportGgufSettings, ExportSettings
 from tutelage.commands.export.translation import PromptSizes, Settings, Trainer, Translation, score_shaping
 from tutelage.commands.export.verl import VERL
 from tutelage.commands.runs import announce
-from tutelage.commands.terminal import remarks
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.chat_template import has_template
 from tutelage.data.formats import load_prompts
@@ -193,20 +191,3 @@ def _launch(trainer: Trainer, settings: Settings) -> str:
         "# Several machines: start Ray on each (ray start --head, ray start --address HEAD:6379), then this on one.\n"
         f'set -euo pipefail\nHERE=$(cd "$(dirname "$0")" && pwd)\n{lines}\n'
     )
-
-
-def main(settings: ExportSettings | ExportGgufSettings) -> int:
-    """Write the export, and print a summary and its usage."""
-    if isinstance(settings, ExportGgufSettings):
-        with remarks(quiet=settings.quiet):
-            model = export_gguf(settings)
-        text = (
-            f"{model.file}: {counted(model.parameters, 'weight')} as {settings.weights}, {model.size / 1e6:,.1f} MB. "
-            f"Try it: llama-cli -m {model.file}, or tutelage chat --model {model.file}."
-        )
-    else:
-        run = export(settings)
-        text = "\n- ".join((f"The run is in {run.folder}. Start it with {run.launch}.", *run.differences))
-    if not settings.quiet:
-        print(text)
-    return 0

@@ -21,8 +21,7 @@ from tutelage.base.config.files import read_text, write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.commands.display import display
-from tutelage.commands.judge.settings import Align, JudgeSettings
+from tutelage.commands.judge.settings import Align
 from tutelage.commands.runs import remark
 from tutelage.commands.trust_measurement import JudgedStudy, judged_pairs, position_leaning, voted_study
 from tutelage.data.llm_judge import conversation_text
@@ -30,7 +29,7 @@ from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference, prompt_id, turn_text
 from tutelage.rewards.judge import JudgeFile, endpoint_of, judge_of
 from tutelage.rewards.reward import Reward
-from tutelage.stats.intervals import Interval, points_text, share_text
+from tutelage.stats.intervals import Interval
 from tutelage.stats.reward_quality import JudgedPair, Trust, agreement_gain, measure_trust
 
 JUDGE, RECORD = "judge.toml", "alignment.json"
@@ -183,28 +182,3 @@ def _write(settings: Align, chosen: JudgeFile, result: AlignResult, study: Judge
         if values.get(name) is not None:
             values[name] = os.path.relpath(settings.judge.parent / values[name], settings.out)
     write_atomically(settings.out / JUDGE, tomli_w.dumps(values, multiline_strings=True))
-
-
-def main(settings: JudgeSettings) -> int:
-    """Align the judge, and print its agreement with people and its biases before and after."""
-    assert isinstance(settings, Align), "the only subcommand"
-    with display():
-        result = align(settings)
-    before, after = result.before, result.after
-    rows: Sequence[tuple[str, Interval, Interval]] = [
-        ("agrees with people", before.trust.agreement, after.trust.agreement),
-        *([("prefers the first", before.first, after.first)] if before.first and after.first else []),
-    ]
-    print(f"measured on {counted(before.trust.pairs, 'pair')} of prompts that the choice did not see:")
-    for name, one, other in rows:
-        print(f"  {name:<24}{share_text(one)} before, {share_text(other)} after")
-    lengths = (before.trust.length, after.trust.length)
-    if all(each.value is not None for each in lengths):
-        texts = [points_text(each) for each in lengths]
-        print(f"  {'prefers the longer':<24}{texts[0]} before, {texts[1]} after, more often than people do")
-    print(f"  {'gain':<24}{points_text(result.gain)} of agreement, by '{result.name}'")
-    if result.aligned:
-        print(f"aligned: --reward judge:{settings.out / JUDGE}; --trust leaves the prompts out on which it was chosen")
-    else:
-        print("not aligned: the interval of the gain includes 0, so the judge stays as it is and no file is written")
-    return 0

@@ -1,9 +1,7 @@
-"""Promotion of a model on the evidence of a split test, from a table of responses or the study that kept them."""
+"""Promotion of a model on the evidence of a split test."""
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,23 +9,15 @@ from typing import Any
 
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.commands.calls import workflow
 from tutelage.commands.promote.settings import PromoteSettings
 from tutelage.commands.results import MODEL, model_of
-from tutelage.commands.study import study_address, with_password
-from tutelage.commands.study_data import fingerprint as folder_fingerprint
+from tutelage.commands.split_evidence import evidence_of
 from tutelage.data.record_files import fingerprint
 from tutelage.report.model_card import write_model_card
 from tutelage.report.provenance import PROMOTIONS
-from tutelage.stats.split_test import Requirements, Response, SplitTest, read_responses, split_test, trials_of
-
-MARKS = {True: "met", False: "not met", None: "not checked"}
-
-
-class NoResponses(TutelageError):
-    """A study has no responses of the candidate's split test."""
+from tutelage.stats.split_test import SplitTest
 
 
 @dataclass(frozen=True)
@@ -57,15 +47,16 @@ def promote(settings: PromoteSettings) -> Promotion:
     if decisions and decisions[-1].get("promoted"):
         raise TutelageError(f"{settings.run} is promoted already. Withdraw that with --undo before another decision.")
     with phase("evidence"):
-        responses, required, test = evidence_of(settings)
+        evidence = evidence_of(settings)
+    test = evidence.test
     if test.passed:
         decisions.append(
             {
                 "promoted": True,
                 "decided": datetime.now(UTC).isoformat(timespec="seconds"),
                 "outcomes": Path(settings.outcomes).name,
-                "responses": fingerprint(map(repr, responses)),
-                "required": asdict(required),
+                "responses": fingerprint(map(repr, evidence.responses)),
+                "required": asdict(evidence.required),
                 "test": asdict(test),
                 **_moved(settings.link, model),
             }
@@ -130,85 +121,3 @@ def _point(link: Path, target: str) -> None:
         temporary.replace(link)
     except OSError as error:
         raise TutelageError(f"The link {link} cannot be moved: {error.strerror}.") from error
-
-
-def evidence_of(settings: PromoteSettings) -> tuple[Sequence[Response], Requirements, SplitTest]:
-    """The responses that the settings of a promotion name, what is required of the candidate, and the result; nothing
-    is decided.
-
-    Raises:
-        NoResponses: the study has none of this candidate.
-        TutelageError: the responses cannot be read.
-    """
-    assert settings.outcomes is not None, "the settings are of a promotion"
-    responses, notes = _responses(settings, settings.outcomes)
-    required = Requirements(
-        level=settings.level,
-        margin=settings.margin,
-        split=settings.split,
-        tolerance=settings.tolerance,
-        slow=settings.slow,
-        hours=settings.hours,
-    )
-    return responses, required, split_test(responses, required, notes)
-
-
-def condition_lines(test: SplitTest) -> list[str]:
-    """The conditions of a promotion in columns: the name, whether it is met, and what was found."""
-    rows = [(each.name, MARKS[each.met], each.finding) for each in test.conditions]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return [f"{name:{widths[0]}}  {met:{widths[1]}}  {finding}" for name, met, finding in rows]
-
-
-def _responses(settings: PromoteSettings, outcomes: str) -> tuple[Sequence[Response], tuple[str, ...]]:
-    """The responses of a table, or those of a study in which `tutelage serve --against` kept them."""
-    address = study_address(outcomes)
-    if address is None:
-        return read_responses(outcomes)
-    from tutelage.people import open_store, open_study
-    from tutelage.people.store.completions import list_outcomes, list_trials
-
-    with closing(open_store(with_password(address), create=False)) as store:
-        study = open_study(store, settings.study or None)
-        candidate, trials = weights_name(str(settings.run / MODEL)), list_trials(store, study.id)
-        of_candidate = trials_of(candidate, settings.split, trials)
-        if not of_candidate:
-            raise NoResponses(
-                f"'{study.name}' has no responses of a split test of {candidate} with --split {settings.split:g}. Its "
-                f"tests: {'; '.join(trials) or 'none'}. Serve the candidate with `tutelage serve --against "
-                f"{settings.run / MODEL} --split {settings.split:g} --feedback STUDY`; other weights, and another "
-                "split, are another test."
-            )
-        rows = list_outcomes(store, study.id, of_candidate[-1])
-    earlier = (f"Not counted, because the present model was another one: {name}" for name in of_candidate[:-1])
-    return rows, tuple(earlier)
-
-
-def weights_name(model: str) -> str:
-    """A model in a split test: its folder as an absolute path with the fingerprint of the weights, or its name on the
-    hub."""
-    path = Path(model).expanduser()
-    return f"{path.resolve()} ({folder_fingerprint(path)})" if path.is_dir() else model
-
-
-def main(settings: PromoteSettings) -> int:
-    """Decide and print. The status is 1 if the model is not promoted."""
-    result = promote(settings)
-    if settings.json:
-        print(json.dumps(asdict(result), indent=1))
-    elif result.test is None:
-        print(f"The promotion of {settings.run} is withdrawn.")
-    else:
-        for line in condition_lines(result.test):
-            print(line)
-        for note in result.test.notes:
-            print(note)
-        if result.test.pending:
-            pending = counted(result.test.pending, "user", "is")
-            print(f"{pending} within the first {settings.hours:g} hours and not counted yet.")
-        print(
-            f"{settings.run} is promoted; its card has the evidence."
-            if result.promoted
-            else f"{settings.run} is not promoted. Nothing was changed."
-        )
-    return 0 if result.promoted or settings.undo else 1

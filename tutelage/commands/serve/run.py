@@ -9,10 +9,9 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
 from tutelage.commands.loading import load_policy
 from tutelage.commands.runs import remark
-from tutelage.commands.serve.settings import KEY, PARENT, ServeSettings
-from tutelage.commands.terminal import remarks
+from tutelage.commands.serve.settings import KEY, ServeSettings
 from tutelage.rollout.serving.http_requests import is_local
-from tutelage.rollout.serving.policy_server import PolicyServer, end_with_parent
+from tutelage.rollout.serving.policy_server import PolicyServer
 from tutelage.rollout.serving.service import Service
 from tutelage.stats.split_test import Trial
 
@@ -70,8 +69,8 @@ def _service(settings: ServeSettings, path: str) -> Service:
 
 
 def _usage(settings: ServeSettings) -> "StudyUsage":
-    from tutelage.commands.promote.run import weights_name
     from tutelage.commands.serve.study_usage import StudyUsage, open_use
+    from tutelage.commands.split_evidence import weights_name
 
     trial = None
     if settings.against:
@@ -87,19 +86,3 @@ def _usage(settings: ServeSettings) -> "StudyUsage":
         trial=trial,
         model=settings.name or settings.model.path,
     )
-
-
-def main(settings: ServeSettings) -> int:
-    """Serve until SIGTERM or ctrl-C."""
-    if os.environ.get(PARENT):
-        end_with_parent()
-    with remarks(quiet=False):
-        server = serve(settings)
-        lines = [server.service.model.name, f"  address  {server.url}/v1"]
-        if settings.feedback:
-            lines.append(f"  page     {server.url}   (what users say goes to {settings.feedback})")
-        if settings.against:
-            lines.append(f"  against  {settings.against}, for {settings.split:.1%} of the users")
-        print("\n".join([*lines, "ctrl-C stops the server."]), flush=True)
-        server.run()
-    return 0
