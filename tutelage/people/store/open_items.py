@@ -28,8 +28,12 @@ _NO_ROUND = 2**31 - 1
 _items, _assignments = schema.item, schema.assignment
 
 
-_rater, _study, _item = map(sa.bindparam, ("rater", "study", "item"))
-_room, _since, _start, _round = map(sa.bindparam, ("room", "since", "start", "round"))
+def _later(name: str) -> sa.BindParameter[int]:
+    return sa.bindparam(name)
+
+
+_rater, _study, _item = _later("rater"), _later("study"), _later("item")
+_room, _since, _start, _round = _later("room"), _later("since"), _later("start"), _later("round")
 
 
 def _unseen(item_id: sa.ColumnElement[int], own: sa.FromClause = _assignments) -> sa.ColumnElement[bool]:
