@@ -220,7 +220,8 @@ class Turn {
   /** Buttons for what can be said; other answers only to the last message. */
   settle() {
     this.tools.hidden = !this.first.id;
-    for (const each of document.querySelectorAll(".again")) each.hidden = each !== this.element.querySelector(".again");
+    const own = this.element.querySelector(".again");
+    for (const each of document.querySelectorAll(".again")) each.toggleAttribute("hidden", each !== own);
   }
 
   thank(sentence) {
@@ -365,7 +366,7 @@ async function forget() {
   put(CONSENT, "");
   tellState();
   find("#terms-said").textContent = gettext("It is deleted.");
-  for (const each of document.querySelectorAll(".tools")) each.hidden = true;
+  for (const each of document.querySelectorAll(".tools")) each.toggleAttribute("hidden", true);
 }
 
 function openGate(wrong) {

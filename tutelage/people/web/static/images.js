@@ -45,7 +45,8 @@ function whole(is) {
   size.setAttribute("aria-pressed", String(is));
 }
 
-document.querySelector("#question").addEventListener("click", (event) => {
+const question = /** @type {HTMLElement} */ (document.querySelector("#question"));
+question.addEventListener("click", (event) => {
   const link = /** @type {HTMLElement} */ (event.target).closest("a.image");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return; // a tab of its own
   event.preventDefault();

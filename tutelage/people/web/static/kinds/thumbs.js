@@ -13,13 +13,13 @@ begin({
   card(article, letter, place, question) {
     if (place > 0) return;
     places = question.responses.length;
-    for (const part of document.querySelectorAll("[data-places]")) {
+    const parts = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-places]"));
+    for (const part of parts) {
       const hidden = Number(part.dataset.places) !== places;
       part.hidden = hidden;
       for (const input of part.querySelectorAll("input")) input.disabled = hidden;
     }
-    const criteria = document.querySelector("#criteria");
-    if (criteria) criteria.hidden = places === 1;
+    document.querySelector("#criteria")?.toggleAttribute("hidden", places === 1);
     document.querySelector("#responses").className = places === 1 ? "single" : "pair";
     if (places === 1) article.querySelector("h2").classList.add("visually-hidden"); // nothing else to tell it from
   },
