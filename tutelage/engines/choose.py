@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.engines.gpu.requirements import obstacle
+from tutelage.engines.devices import obstacle
 from tutelage.engines.interface import Engine
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone

@@ -8,8 +8,7 @@ import torch
 
 from tutelage.base.nouns import counted
 from tutelage.engines.choose import layer_products
-from tutelage.engines.device_memory import available_memory
-from tutelage.engines.gpu.requirements import obstacle
+from tutelage.engines.devices import available_memory, obstacle
 from tutelage.engines.plans.hardware import GPUS, Device
 
 Clock = Callable[[], float]

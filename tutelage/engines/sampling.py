@@ -21,7 +21,7 @@ from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
 from tutelage.data.chat_template import opening
 from tutelage.data.chat_tokens import decode_response, pad_token_id
-from tutelage.engines.device_memory import available_memory
+from tutelage.engines.devices import available_memory
 from tutelage.engines.interface import Decoder, Decoders, OnToken, PromptBatch, PromptTokens
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
 from tutelage.engines.network import Backbone, about_context, context_of, inner, size_in

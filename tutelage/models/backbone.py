@@ -24,8 +24,7 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.data.chat_tokens import end_token_ids
 from tutelage.engines.choose import choose_dtype
-from tutelage.engines.device_memory import available_memory, memory_of_other_programs
-from tutelage.engines.gpu.requirements import missing_gpu
+from tutelage.engines.devices import available_memory, memory_of_other_programs, missing_gpu
 from tutelage.engines.network import Backbone, about_context, checkpointed, context_of, inner, size_in
 from tutelage.engines.plans.hardware import GIB
 from tutelage.models.adapters import add_lora

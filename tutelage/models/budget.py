@@ -18,7 +18,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Rows
 from tutelage.engines.choose import release_memory
-from tutelage.engines.device_memory import available_memory
+from tutelage.engines.devices import available_memory
 from tutelage.engines.network import feed_forward_width, inner, size_in
 from tutelage.engines.plans.token_budget import bytes_per_token, tokens_at_once
 from tutelage.engines.ranks.passes import DONE, FAILED, OUT_OF_MEMORY, BrokenPass, Exhausted, Passes

@@ -15,7 +15,7 @@ from tutelage.commands.collect.settings import Serve
 from tutelage.commands.doctor import machine
 from tutelage.commands.doctor.machine import GIB, check_machine
 from tutelage.commands.serve.settings import ServeSettings
-from tutelage.engines import device_memory as memory
+from tutelage.engines import devices as memory
 from tutelage.engines.cpu.native import bindings
 from tutelage.rollout.serving.asgi_server import listen
 

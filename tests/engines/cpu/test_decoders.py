@@ -10,7 +10,7 @@ from tiers import every_value, long_except
 
 from tutelage.base import config
 from tutelage.engines import cached_decoders
-from tutelage.engines import device_memory as memory
+from tutelage.engines import devices as memory
 from tutelage.engines.cpu import decoders, prompt_cache
 from tutelage.engines.cpu import decoding_weights as forms
 from tutelage.engines.cpu.capabilities import Capabilities

@@ -91,7 +91,7 @@ def _devices() -> Iterator[Check]:
     else:
         yield Check("CPU", cpu)
     if not torch.cuda.is_available():
-        from tutelage.engines.gpu.requirements import missing_gpu
+        from tutelage.engines.devices import missing_gpu
 
         yield Check("GPU", f"none: {missing_gpu()}; models run on the CPU")
         return
@@ -103,7 +103,7 @@ def _gpu(device: "torch.device") -> Check:
     """The check of a GPU: its compute capability, and its memory, of which other programs may hold much."""
     import torch
 
-    from tutelage.engines.device_memory import memory_of_other_programs
+    from tutelage.engines.devices import memory_of_other_programs
 
     properties = torch.cuda.get_device_properties(device)
     total, held = properties.total_memory / GIB, memory_of_other_programs(device) / GIB
@@ -139,7 +139,7 @@ def _engine() -> Iterator[Check]:
 def _engine_on_gpu(device: "torch.device") -> Check:
     """The check of the engine that `auto` selects on a GPU."""
     from tutelage.engines.choose import VARIABLE, engine_name
-    from tutelage.engines.gpu.requirements import obstacle
+    from tutelage.engines.devices import obstacle
 
     name, reason, subject = engine_name("auto", device), obstacle(device), f"engine {device.index}"
     if name == "gpu" and not reason:
@@ -155,7 +155,7 @@ def _engine_on_gpu(device: "torch.device") -> Check:
 def _memory() -> Iterator[Check]:
     import torch
 
-    from tutelage.engines.device_memory import available_memory
+    from tutelage.engines.devices import available_memory
 
     memory = available_memory(torch.device("cpu")) / GIB
     advice = "Close other programs, or plan a run first: tutelage plan COMMAND ..."

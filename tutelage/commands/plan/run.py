@@ -14,7 +14,7 @@ from tutelage.commands.plan.settings import PlanSettings
 from tutelage.commands.plan.workloads import Lengths, PlannedRun, run_of
 from tutelage.engines.choose import engine_name
 from tutelage.engines.device_rates import this_device
-from tutelage.engines.gpu.requirements import obstacle
+from tutelage.engines.devices import obstacle
 from tutelage.engines.plans.estimate import (
     SERVERS,
     Change,

@@ -25,7 +25,7 @@ from tutelage.core.batch import Rows
 from tutelage.engines.cpu.forward_pass import LayerActivations, LayerCache
 from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.prompt_passes import PromptPass
-from tutelage.engines.device_memory import available_memory
+from tutelage.engines.devices import available_memory
 from tutelage.engines.interface import PromptBatch, RolloutSize
 from tutelage.engines.network import inner, trunk
 from tutelage.engines.packing import PackedRows

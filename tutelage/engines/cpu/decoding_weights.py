@@ -26,7 +26,7 @@ from transformers.pytorch_utils import Conv1D
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.engines.cpu.allocator import release_freed_memory
-from tutelage.engines.device_memory import available_memory
+from tutelage.engines.devices import available_memory
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import active_adapters, inner
 

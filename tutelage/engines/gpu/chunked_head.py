@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tutelage.engines.gpu.requirements import triton_kernels
+from tutelage.engines.devices import triton_kernels
 from tutelage.engines.logprobs import Head
 
 CHUNK = 1 << 27

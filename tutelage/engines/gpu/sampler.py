@@ -12,7 +12,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
-from tutelage.engines.device_memory import available_memory
+from tutelage.engines.devices import available_memory
 from tutelage.engines.gpu.decoding_copy import DecodingCopy, TensorModel
 from tutelage.engines.gpu.slots import STEPS, SlotQueue, SlotRow, Slots, SlotSizes
 from tutelage.engines.gpu.transformer import tensors

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from tutelage.engines.gpu.requirements import triton_kernels
+from tutelage.engines.devices import triton_kernels
 
 PROMPT_CHUNK = 128
 """Keys of a prompt in one partial result."""

@@ -37,7 +37,7 @@ class Device:
     """Kernel launch overhead of transformers' modules, in seconds per layer and decoded token."""
     is_gpu: bool = True
     gpu_engine: bool = False
-    """Whether the engine `gpu` computes on it: see `engines.gpu.requirements`."""
+    """Whether the engine `gpu` computes on it: see `engines.devices`."""
 
     def rate(self, *, half: bool) -> float:
         """Achieved operations per second of large products."""

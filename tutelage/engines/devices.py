@@ -1,5 +1,4 @@
-"""Requirements of the GPU engine, the reason for which torch finds no GPU, and the import of Triton kernels where they
-are launched: only a GPU needs Triton."""
+"""Devices: available memory, requirements of the GPU engine, and the reason for which torch finds no GPU."""
 
 import os
 import shutil
@@ -18,6 +17,25 @@ TORCH = "2.8"
 CAPABILITY = (8, 0)
 """Lowest compute capability: that of Triton (https://github.com/triton-lang/triton, Compatibility). All such GPUs
 multiply bf16."""
+MEMINFO = Path("/proc/meminfo")
+
+
+def available_memory(device: torch.device) -> float:
+    """Bytes that can still be allocated on the device; ∞ if the system does not report it."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # reserved by torch, but free
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
+    try:
+        entries = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        return 1024.0 * int(entries["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return float("inf")
+
+
+def memory_of_other_programs(device: torch.device) -> float:
+    """Bytes of a GPU that other programs hold, the libraries of this one included."""
+    free, total = torch.cuda.mem_get_info(device)
+    return float(total - free - torch.cuda.memory_reserved(device))
 
 
 def obstacle(device: torch.device) -> str:
@@ -64,7 +82,7 @@ def missing_gpu() -> str:
 
 
 def triton_kernels(module: str) -> ModuleType:
-    """The kernels of a module in this folder."""
+    """The kernels of a module of the GPU engine. Called where they are launched, since only a GPU needs Triton."""
     try:
         return import_module(f"tutelage.engines.gpu.{module}")
     except ModuleNotFoundError as error:

@@ -9,7 +9,7 @@ import torch
 from cards import pretend
 
 from tutelage.base.errors import TutelageError
-from tutelage.engines.gpu.requirements import missing_gpu, obstacle, triton_kernels
+from tutelage.engines.devices import missing_gpu, obstacle, triton_kernels
 
 CUDA = torch.device("cuda")
 
