@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from bench.gpu.stopwatch import copy_rate
-from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, attend_reference
+from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, SlotTensors, attend_reference
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def measure(device: str, repeats: int = 30) -> dict[str, Any]:
 
     def attend() -> None:
         for shared, apart in zip(prompts, own, strict=True):
-            attention(query, key, value, *shared, *apart, indices, scale)
+            attention(SlotTensors(query, key, value, *shared, *apart), indices, scale)
 
     seconds = _median(_captured(attend, gpu), gpu, repeats) / shape.layers
-    layer = query, key, value, *prompts[0], *own[0], indices, scale
+    layer = SlotTensors(query, key, value, *prompts[0], *own[0]), indices, scale
     output, twin = attention(*layer), attend_reference(*layer, shape.prompt_tokens)
     rate, copy = shape.read_bytes(dtype.itemsize) / seconds, copy_rate(device, 2**30 if gpu else 2**22)
     return {

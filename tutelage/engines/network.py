@@ -1,4 +1,5 @@
-"""Access to the parts of a transformers model: trunk, layers, output head, precision, activation checkpointing."""
+"""Access to the parts of a transformers model: trunk, layers, linear layers, output head, precision, activation
+checkpointing."""
 
 import inspect
 import math
@@ -6,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +26,8 @@ from tutelage.engines.logprobs import Head
 CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
 """Names of the argument in transformers that carries keys, values and states from token to token; the first since 5.24,
 the last two of recurrent models."""
+TRUNK_PARTS = {"embed_tokens", "layers", "norm", "rotary_emb"}
+"""Modules of a trunk of layers with rotary positions."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,61 @@ def layers(model: nn.Module) -> list[nn.Module]:
             "omit --activation-checkpointing."
         )
     return marked
+
+
+class UnsupportedModel(Exception):
+    """A model, or a state of it, that an engine cannot compute from its tensors. The message says why."""
+
+
+class LinearTensors(NamedTuple):
+    """The tensors of y = W x + b + s B A x (LoRA: Hu et al. 2021, arXiv 2106.09685)."""
+
+    weight: Float[Tensor, "out in"]
+    bias: Float[Tensor, " out"] | None = None
+    lora_a: Float[Tensor, "r in"] | None = None
+    lora_b: Float[Tensor, "out r"] | None = None
+    scale: float = 0.0
+
+    @classmethod
+    def of(cls, layer: Any) -> Self:
+        """The tensors of a linear layer without hooks, with at most one active adapter, beside W. Raises
+        UnsupportedModel for any other module."""
+        is_adapted = isinstance(layer, LoraLinear) and is_unmodified(layer) and not layer.merged
+        base = layer.get_base_layer() if is_adapted else layer
+        if not is_one_matrix(base):
+            raise UnsupportedModel(f"it has a {type(base).__name__} for a linear layer")
+        names = active_adapters(layer) if is_adapted else []
+        if not names:
+            return cls(base.weight, base.bias)
+        name = names[0]
+        a, b = (cast(nn.Linear, parts[name]) for parts in (layer.lora_A, layer.lora_B))
+        if drops(layer.lora_dropout[name]):
+            raise UnsupportedModel("its adapter has dropout")
+        is_plain = all(is_one_matrix(part) and part.bias is None for part in (a, b))
+        if len(names) > 1 or not is_plain or name in layer.lora_variant:
+            raise UnsupportedModel("its adapter is more than W + s B A")
+        return cls(base.weight, base.bias, a.weight, b.weight, float(layer.scaling[name]))
+
+
+def is_one_matrix(layer: nn.Module) -> bool:
+    """Whether `layer` computes exactly x Wᵀ + b."""
+    return type(layer) is nn.Linear and is_unmodified(layer)
+
+
+def is_unmodified(layer: nn.Module) -> bool:
+    """Whether `layer` has no hooks and the `forward` of its class."""
+    replaced = "forward" in vars(layer)
+    return not (replaced or has_forward_hooks(layer) or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+def has_forward_hooks(layer: nn.Module) -> bool:
+    """Whether `layer` has forward hooks or forward pre-hooks."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
+
+
+def epsilon_of(norm: Any) -> Any:
+    """ε of a norm, under either name used in transformers; None if there is none."""
+    return getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
 
 
 def active_adapters(layer: LoraLinear) -> list[str]:

@@ -5,7 +5,7 @@ import itertools
 
 import torch
 
-from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices
+from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, SlotTensors
 
 PROMPTS = (150, 0, 37, 128)
 """Tokens of each prompt, around the 128 keys of a chunk."""
@@ -53,7 +53,7 @@ def tensors(heads, kv_heads, width, dtype=torch.float32):
     prompts[:, :, ~used] = torch.nan
     for slot, length in enumerate(LENGTHS):
         own[:, slot, :, max(length - 1, 0) :] = torch.nan
-    return query, *new, prompts[1, 0], prompts[1, 1], own[0, :, 1], own[1, :, 1]
+    return SlotTensors(query, *new, prompts[1, 0], prompts[1, 1], own[0, :, 1], own[1, :, 1])
 
 
 def attention(heads, kv_heads, width, dtype=torch.float32, device="cpu"):
@@ -68,7 +68,7 @@ def assert_independent(attend, heads, kv_heads, width):
     """Each slot's output stays the same, bit by bit, when the data of all others are replaced, and when they
     are unused and the slot's group lies elsewhere."""
     given = tensors(heads, kv_heads, width)
-    before = attend(*given, indices(), 0.3).clone()
+    before = attend(given, indices(), 0.3).clone()
     for group, (prompt, slots) in enumerate(GROUPS):
         for place, slot in enumerate(slots):
             replaced = [x.nan_to_num() * -2 for x in given]
@@ -76,11 +76,11 @@ def assert_independent(attend, heads, kv_heads, width):
             for number, (now, was) in enumerate(zip(replaced, given, strict=True)):
                 rows = slice(start, start + length) if number in (3, 4) else slot  # of the prompts, else of the slot
                 now[rows] = was[rows]
-            assert torch.equal(attend(*replaced, indices(), 0.3)[slot], before[slot])
+            assert torch.equal(attend(SlotTensors(*replaced), indices(), 0.3)[slot], before[slot])
             alone = [length if other == slot else 0 for other, length in enumerate(LENGTHS)]
             kept = (prompt, tuple(slot if x == place else -1 for x in range(2)))
             sole = indices((GROUPS[1], kept)[group != 1 :], alone)
-            assert torch.equal(attend(*given, sole, 0.3)[slot], before[slot])
+            assert torch.equal(attend(given, sole, 0.3)[slot], before[slot])
 
 
 def kernels_equal_their_twins() -> None:
@@ -90,16 +90,16 @@ def kernels_equal_their_twins() -> None:
         few = [length if slot % 2 else 0 for slot, length in enumerate(LENGTHS)]
         for places in (indices(), indices(GROUPS[2:3]), indices(GROUPS[:2], few)):
             ours, twins = (tensors(heads, kv_heads, width, dtype) for _ in range(2))
-            got, expected = made.launch(*ours, places, 0.3), made(*twins, places, 0.3)
+            got, expected = made.launch(ours, places, 0.3), made(twins, places, 0.3)
             torch.testing.assert_close(got, expected, rtol=0, atol=TOLERANCE[dtype])
             for one, other in zip(ours, twins, strict=True):
                 torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
         print(heads, kv_heads, width, dtype, "equal", flush=True)
     made = attention(4, 2, 80)
     assert_independent(made.launch, 4, 2, 80)
-    before = made.launch(*tensors(4, 2, 80), indices(), 0.3).clone()
+    before = made.launch(tensors(4, 2, 80), indices(), 0.3).clone()
     for made.programs in (1, 7, 100):
-        assert torch.equal(made.launch(*tensors(4, 2, 80), indices(), 0.3), before)
+        assert torch.equal(made.launch(tensors(4, 2, 80), indices(), 0.3), before)
     print("independent of other slots and of the number of programs")
 
 

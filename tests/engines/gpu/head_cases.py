@@ -140,7 +140,7 @@ def scores_equal_eager_ones(device) -> None:
 
     found = []
     for steps in ((launch_update, launch_gradient), (eager(update), eager(gradient))):
-        with patch.multiple(chunked_head, update=steps[0], gradient=steps[1], CHUNK=1, NARROWEST=256):
+        with patch.multiple(chunked_head, update=steps[0], gradient=steps[1], HEAD_ELEMENTS=1, NARROWEST=256):
             found.append(results())
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
     print("scores equal", flush=True)

@@ -18,7 +18,7 @@ from .interpreter import HAS_TRITON, interpret
 @pytest.fixture
 def narrow(monkeypatch):
     """Chunks of 128 tokens, or up to 384 for few rows."""
-    monkeypatch.setattr(gpu_head, "CHUNK", 4096)
+    monkeypatch.setattr(gpu_head, "HEAD_ELEMENTS", 4096)
     monkeypatch.setattr(gpu_head, "NARROWEST", 128)
 
 
@@ -233,7 +233,7 @@ def test_excluded_tokens_contribute_nothing(narrow) -> None:
 def test_shapes_and_chunks_do_not_matter(rows, vocabulary, width, seed) -> None:
     case = Case(rows, vocabulary, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_head, "CHUNK", 1)
+        patch.setattr(gpu_head, "HEAD_ELEMENTS", 1)
         patch.setattr(gpu_head, "NARROWEST", width)
         ours = case.ours(**CURVES["softcap"])
     assert max(errors(ours, case.exact(**CURVES["softcap"]))) < 5e-6
@@ -245,7 +245,7 @@ def test_chunks_cover_the_vocabulary_within_their_bound(rows, vocabulary) -> Non
     assert [n for part in parts for n in (part.start, part.stop)][1:-1:2] == [part.start for part in parts[1:]]
     assert not rows or (parts[0].start, parts[-1].stop) == (0, vocabulary)
     widths = [part.stop - part.start for part in parts]
-    assert all(width <= max(gpu_head.CHUNK // rows, gpu_head.NARROWEST) for width in widths)
+    assert all(width <= max(gpu_head.HEAD_ELEMENTS // rows, gpu_head.NARROWEST) for width in widths)
     assert all(width % 128 == 0 for width in widths[:-1])
 
 

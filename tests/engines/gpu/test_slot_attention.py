@@ -4,6 +4,8 @@ against the twin in Triton's interpreter."""
 import pytest
 import torch
 
+from tutelage.engines.gpu.slot_attention import SlotTensors
+
 from . import decode_cases
 from .decode_cases import GROUPS, LENGTHS, PROMPTS, SHAPES, attention, indices, tensors
 from .interpreter import HAS_TRITON, interpret
@@ -41,7 +43,7 @@ def plainly(query, key, value, prompt_k, prompt_v, own_k, own_v, places, scale):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_twin_is_one_softmax_over_prompt_and_own_tokens(shape, dtype):
     expected = plainly(*tensors(*shape, dtype), indices(), 0.3)
-    got = attention(*shape, dtype)(*tensors(*shape, dtype), indices(), 0.3)
+    got = attention(*shape, dtype)(tensors(*shape, dtype), indices(), 0.3)
     assert got.dtype == dtype
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=1e-5 if dtype == torch.float32 else 2e-2)
     assert not got[6].any(), "a slot without keys gets zeros"
@@ -54,7 +56,7 @@ def test_the_twin_of_a_slot_does_not_depend_on_the_others():
 def test_the_new_token_is_written_to_its_position_alone():
     given = tensors(4, 2, 80)
     _, key, value, *prompts, own_k, own_v = (x.clone() for x in given)
-    attention(4, 2, 80)(*given, indices(), 0.3)
+    attention(4, 2, 80)(given, indices(), 0.3)
     expected = key, value, *prompts, with_new(own_k, key), with_new(own_v, value)
     for now, after in zip(given[1:], expected, strict=True):
         torch.testing.assert_close(now, after, rtol=0, atol=0, equal_nan=True)
@@ -68,17 +70,17 @@ def test_the_kernels_equal_their_twin_and_do_not_depend_on_other_slots():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_captured_step_equals_the_twin_at_other_lengths():
     """One graph, captured with empty slots, is played with these lengths."""
-    given = [x.cuda() for x in tensors(4, 2, 80)]
+    given = SlotTensors(*(x.cuda() for x in tensors(4, 2, 80)))
     made, places = attention(4, 2, 80, device="cuda"), type(indices())(*(x.cuda() for x in indices()))
     lengths, graph = places.length.clone(), torch.cuda.CUDAGraph()
     places.length.zero_()
-    made(*given, places, 0.3)  # compiles the kernels
+    made(given, places, 0.3)  # compiles the kernels
     with torch.cuda.graph(graph):
-        got = made(*given, places, 0.3)
+        got = made(given, places, 0.3)
     places.length.copy_(lengths)
     graph.replay()
     twins = tensors(4, 2, 80)
-    expected = attention(4, 2, 80)(*twins, indices(), 0.3)
+    expected = attention(4, 2, 80)(twins, indices(), 0.3)
     torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=1e-5)
     for one, other in zip(given, twins, strict=True):
         torch.testing.assert_close(one.cpu(), other, rtol=0, atol=0, equal_nan=True)

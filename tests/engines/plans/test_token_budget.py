@@ -5,8 +5,6 @@ from math import ceil
 
 from offenders import for_each
 
-from tutelage.engines.gpu import chunked_head, sampler, slots
-from tutelage.engines.plans import token_budget
 from tutelage.engines.plans.token_budget import BUSY_ON_CPU, READ_AGAIN, SCORED_ON_CPU, group_tokens, scoring_tokens
 
 
@@ -45,9 +43,3 @@ def test_passes_without_gradients_are_larger_in_bf16_on_a_processor_alone():
     assert scoring_tokens(1024, **where | {"layers": 2}) == 1024, "one layer of two keeps half of what both keep"
     for changes in ({"half": False}, {"on_cpu": False}):
         assert scoring_tokens(1024, **where | changes) == 1024
-
-
-def test_the_plan_knows_the_constants_of_the_gpu_engine():
-    assert token_budget.SLOTS == sampler.SLOTS
-    assert token_budget.GROUP == slots.MEMBERS
-    assert token_budget.HEAD_ELEMENTS == chunked_head.CHUNK

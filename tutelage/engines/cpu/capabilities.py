@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from tutelage.core.batch import Rows
 from tutelage.core.rows import RowList
 from tutelage.engines.cpu.forward_pass import HARMLESS, attention_by, forward_pass, of_one_token, packed_states
-from tutelage.engines.cpu.fused.form import HALF_TOLERANCE, TOLERANCE, has_forward_hooks
+from tutelage.engines.cpu.fused.form import TOLERANCE
 from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.fused.torch_step import FusedStep, consists_of_fused_layers
 from tutelage.engines.cpu.native.bindings import is_available, warn_disabled
 from tutelage.engines.cpu.native.compiled_step import NativeStep, can_be_laid_out
 from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.interface import Decoders
-from tutelage.engines.network import Backbone, attention_window, context_of, inner, trunk
+from tutelage.engines.network import Backbone, attention_window, context_of, has_forward_hooks, inner, trunk
 from tutelage.engines.packing import layout_of
-from tutelage.engines.trials import LONGEST, agree, decodes, passes, tokens_of, without_dropout
+from tutelage.engines.trials import HALF_TOLERANCE, LONGEST, agree, decodes, passes, tokens_of, without_dropout
 
 STEP_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: HALF_TOLERANCE}
 """Tolerance for rounding between the compiled step and the layers, relative to the largest state."""

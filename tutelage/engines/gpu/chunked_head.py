@@ -20,9 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from tutelage.engines.devices import triton_kernels
 from tutelage.engines.logprobs import Head
+from tutelage.engines.plans.token_budget import HEAD_ELEMENTS
 
-CHUNK = 1 << 27
-"""Logits in memory at once, those of the reference included: 512 MiB."""
 NARROWEST = 1024
 """Vocabulary entries of a chunk at least, however many rows there are."""
 UPDATE_BLOCK, GRADIENT_BLOCK = 4096, 2048
@@ -117,8 +116,8 @@ def _model(states: Tensor, head: Head, temperature: float) -> _Model:
 
 
 def chunks(rows: int, vocabulary: int) -> Iterator[slice]:
-    """Parts of the vocabulary whose logits are at most `CHUNK`, or `NARROWEST` wide. None if there are no rows."""
-    width = max(CHUNK // max(rows, 1), NARROWEST) // 128 * 128
+    """Parts of the vocabulary whose logits are at most `HEAD_ELEMENTS`, or `NARROWEST` wide. None if there are no rows."""
+    width = max(HEAD_ELEMENTS // max(rows, 1), NARROWEST) // 128 * 128
     return (slice(start, min(start + width, vocabulary)) for start in range(0, vocabulary if rows else 0, width))
 
 

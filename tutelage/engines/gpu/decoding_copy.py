@@ -1,26 +1,20 @@
 """The tensors of a model with its head, and their copy for decoding."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tutelage.engines.gpu.chunked_head import product
-from tutelage.engines.gpu.transformer import (
-    LayerSteps,
-    LayerTensors,
-    LinearTensors,
-    Network,
-    NetworkForm,
-    linears,
-    tensors,
-)
+from tutelage.engines.gpu.transformer import LayerSteps, LayerTensors, Network, NetworkForm, Rotary
 from tutelage.engines.logprobs import Head
+from tutelage.engines.network import LinearTensors
 
-Rotary = Callable[[Int[Tensor, " N"]], tuple[Float[Tensor, "N w"], Float[Tensor, "N w"]]]
-"""Cosines and sines of positions."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -69,8 +63,8 @@ class DecodingCopy:
         return layer._replace(
             heads=self._joined(layer.heads),
             gates=self._joined(layer.gates),
-            output=layer.output.map(self._copy),
-            down=layer.down.map(self._copy),
+            output=self._copied(layer.output),
+            down=self._copied(layer.down),
         )
 
     def _joined(self, parts: tuple[LinearTensors, ...]) -> tuple[LinearTensors, ...]:
@@ -80,7 +74,7 @@ class DecodingCopy:
         adapters = [part for part in parts if part.lora_a is not None]
         biases = [part for part in parts if part.bias is not None]
         if not copied or len(scales) > 1 or len(biases) not in (0, len(parts)) or len(adapters) not in (0, len(parts)):
-            return tuple(part.map(self._copy) for part in parts)
+            return self._copied(parts)
         weight = self._stacked([part.weight for part in parts])
         bias = self._stacked([part.bias for part in parts if part.bias is not None]) if biases else None
         if not adapters:
@@ -102,6 +96,10 @@ class DecodingCopy:
             row += len(part)
         return whole
 
+    def _copied(self, tree: T) -> T:
+        """Linear layers with copies of their tensors."""
+        return tree_map_only(Tensor, self._copy, tree)
+
     def _copy(self, x: Tensor) -> Tensor:
         """A copy in the dtype of products; `x` itself if it has that dtype."""
         dtype = self.source.form.dtype
@@ -114,10 +112,10 @@ class DecodingCopy:
         return self._copies[place]
 
     @staticmethod
-    def _addresses(model: TensorModel) -> list[float]:
-        head = [x.data_ptr() for x in (model.head.weight, model.head.bias) if x is not None]
-        scales = [linear.scale for layer in model.network.layers for linear in linears(layer)]
-        return [x.data_ptr() for x in tensors(model.network)] + head + scales
+    def _addresses(model: TensorModel) -> list[float | None]:
+        """The addresses of all tensors, beside the scales of adapters."""
+        leaves = tree_leaves((model.network, model.head.weight, model.head.bias))
+        return [x.data_ptr() if isinstance(x, Tensor) else x for x in leaves]
 
     def serves(self, model: TensorModel) -> bool:
         """Whether `model` has the tensors of this copy, perhaps with other values."""

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding
+from torch.utils._pytree import tree_map_only
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -23,27 +24,33 @@ from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares, spread
 from tutelage.engines.gpu.chunked_head import head_scores
 from tutelage.engines.gpu.decoding_copy import TensorModel
-from tutelage.engines.gpu.sampler import SLOTS, SlotSampler, on_device
+from tutelage.engines.gpu.model_tensors import agreeing_form, network_of
+from tutelage.engines.gpu.sampler import SlotSampler, on_device
 from tutelage.engines.gpu.span_attention import Spans
 from tutelage.engines.gpu.transformer import (
     EAGER,
     LayerSteps,
     Network,
     NetworkForm,
-    UnsupportedModel,
     attention_inputs,
-    detached,
     forward,
     layer_output,
-    network_of,
 )
-from tutelage.engines.gpu.trial import agreeing_form
 from tutelage.engines.interface import Decoders, OnToken, PromptTokens, Reference
 from tutelage.engines.lines import Lines
 from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.network import Backbone, about_context, attention_window, context_of, inner, trunk
+from tutelage.engines.network import (
+    Backbone,
+    UnsupportedModel,
+    about_context,
+    attention_window,
+    context_of,
+    inner,
+    trunk,
+)
 from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.plain import PlainEngine
+from tutelage.engines.plans.token_budget import SLOTS
 from tutelage.engines.sampling import check_room
 
 GRAPHS = 64
@@ -218,7 +225,7 @@ class GpuEngine(PlainEngine):
             self._refuse(str(error))
             return None
         # without gradients as tensors: a compiled step is another graph for parameters
-        return network if torch.is_grad_enabled() else detached(network)
+        return network if torch.is_grad_enabled() else tree_map_only(Tensor, Tensor.detach, network)
 
     def _refuse(self, reason: str) -> None:
         """Warn once that the reference engine computes the model; raise TutelageError if this one must."""

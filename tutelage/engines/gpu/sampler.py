@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -15,13 +17,11 @@ from tutelage.core.batch import Rollout
 from tutelage.engines.devices import available_memory
 from tutelage.engines.gpu.decoding_copy import DecodingCopy, TensorModel
 from tutelage.engines.gpu.slots import STEPS, SlotQueue, SlotRow, Slots, SlotSizes
-from tutelage.engines.gpu.transformer import tensors
 from tutelage.engines.interface import OnToken, PromptTokens
 from tutelage.engines.network import Backbone
+from tutelage.engines.plans.token_budget import SLOTS
 from tutelage.engines.sampling import RolloutBuffer, StopCondition
 
-SLOTS = (16, 64, 256)
-"""Numbers of slots."""
 JOINT = 0.25
 """Share of the available memory that a copy of the weights with joint matrices may take."""
 SHARE = 0.3
@@ -112,7 +112,8 @@ class SlotSampler:
         """The current weights in the copy for decoding."""
         if self.copy is None or not self.copy.serves(model):
             self.release()
-            size = sum(x.numel() * x.element_size() for x in tensors(model.network))
+            weights = (x for x in tree_leaves(model.network) if isinstance(x, Tensor))
+            size = sum(x.numel() * x.element_size() for x in weights)
             self.copy = DecodingCopy(model, joint=JOINT * available_memory(self.device) > size)
         self.copy.refresh()
 

@@ -54,6 +54,18 @@ class SlotIndices(NamedTuple):
     """Own tokens of a slot with the new one, whose position is length − 1; 0 for an unused slot."""
 
 
+class SlotTensors(NamedTuple):
+    """The new token of each slot, and the keys and values of its prompt and of its own tokens."""
+
+    query: Float[Tensor, "S H w"]
+    key: Float[Tensor, "S K w"]
+    value: Float[Tensor, "S K w"]
+    prompt_k: Float[Tensor, "M K w"]
+    prompt_v: Float[Tensor, "M K w"]
+    own_k: Float[Tensor, "S R K w"]
+    own_v: Float[Tensor, "S R K w"]
+
+
 class DecodeAttention:
     """Attention of one decoding step, with the memory of its partial results; all layers may share one.
 
@@ -85,50 +97,26 @@ class DecodeAttention:
         cuda = device.type == "cuda"
         self.programs = RESIDENT * (torch.cuda.get_device_properties(device).multi_processor_count if cuda else 1)
 
-    def __call__(
-        self,
-        query: Float[Tensor, "S H w"],
-        key: Float[Tensor, "S K w"],
-        value: Float[Tensor, "S K w"],
-        prompt_k: Float[Tensor, "M K w"],
-        prompt_v: Float[Tensor, "M K w"],
-        own_k: Float[Tensor, "S R K w"],
-        own_v: Float[Tensor, "S R K w"],
-        indices: SlotIndices,
-        scale: float,
-    ) -> Float[Tensor, "S H w"]:
+    def __call__(self, tensors: SlotTensors, indices: SlotIndices, scale: float) -> Float[Tensor, "S H w"]:
         """Attention of the new token of each slot to its prompt and to its own tokens, the new one included.
 
         Its key and value are written to position length − 1 of the own ones; those of unused slots are left out. A slot
         without any keys gets zeros. On a GPU the output is overwritten by the next call.
         """
-        if query.device.type == "cuda":
-            return self.launch(query, key, value, prompt_k, prompt_v, own_k, own_v, indices, scale)
-        stored = (prompt_k, prompt_v, own_k, own_v)
-        return attend_reference(query, key, value, *stored, indices, scale, self.longest_prompt)
+        if tensors.query.device.type == "cuda":
+            return self.launch(tensors, indices, scale)
+        return attend_reference(tensors, indices, scale, self.longest_prompt)
 
-    def launch(
-        self,
-        query: Float[Tensor, "S H w"],
-        key: Float[Tensor, "S K w"],
-        value: Float[Tensor, "S K w"],
-        prompt_k: Float[Tensor, "M K w"],
-        prompt_v: Float[Tensor, "M K w"],
-        own_k: Float[Tensor, "S R K w"],
-        own_v: Float[Tensor, "S R K w"],
-        indices: SlotIndices,
-        scale: float,
-    ) -> Float[Tensor, "S H w"]:
+    def launch(self, tensors: SlotTensors, indices: SlotIndices, scale: float) -> Float[Tensor, "S H w"]:
         """`__call__` by two Triton kernels: the partial results of all chunks, then the merged ones."""
-        kernels, (slots, heads, width) = triton_kernels("slot_kernels"), query.shape
+        kernels, (slots, heads, width) = triton_kernels("slot_kernels"), tensors.query.shape
         rep, (groups, members) = heads // self.kv_heads, indices.members.shape
         own_rows, prompt_rows = (max(16, _power_of_two(rows)) for rows in (rep, members * rep))  # of a matrix product
         buffers = (self.maxima, self.sums, self.accumulators)
         start, length, table, group, own_length = indices
         shape: dict[str, Any] = self.chunks | {"WIDTH": width, "COLUMNS": _power_of_two(width)}
-        arrays = (query, key, value, prompt_k, prompt_v, own_k, own_v)
         kernels.partials[(self.programs,)](
-            *arrays, start, length, table, own_length, *buffers, scale, *(n for x in arrays for n in x.stride()[:-1]),
+            *tensors, start, length, table, own_length, *buffers, scale, *(n for x in tensors for n in x.stride()[:-1]),
             **shape, KV_HEADS=self.kv_heads, REP=rep, TILE=TILE[self.dtype.itemsize],
             GROUPS=groups, ALL_GROUPS=_power_of_two(groups), MEMBERS=members, PROMPT_ROWS=prompt_rows,
             SLOTS=slots, ALL_SLOTS=_power_of_two(slots), OWN_ROWS=own_rows,
@@ -143,18 +131,10 @@ class DecodeAttention:
 
 
 def attend_reference(
-    query: Float[Tensor, "S H w"],
-    key: Float[Tensor, "S K w"],
-    value: Float[Tensor, "S K w"],
-    prompt_k: Float[Tensor, "M K w"],
-    prompt_v: Float[Tensor, "M K w"],
-    own_k: Float[Tensor, "S R K w"],
-    own_v: Float[Tensor, "S R K w"],
-    indices: SlotIndices,
-    scale: float,
-    longest_prompt: int,
+    tensors: SlotTensors, indices: SlotIndices, scale: float, longest_prompt: int
 ) -> Float[Tensor, "S H w"]:
     """The eager twin of the kernels: keys and values of each slot side by side, in one float32 softmax."""
+    query, key, value, prompt_k, prompt_v, own_k, own_v = tensors
     length = indices.length
     slot, last = torch.arange(len(length), device=length.device), length.clamp(min=1).long() - 1
     used = (length > 0)[:, None, None]

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from tutelage.base import config
 from tutelage.engines.gpu.decoding_copy import TensorModel
-from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices
+from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, SlotTensors
 from tutelage.engines.gpu.span_attention import Spans
 from tutelage.engines.gpu.transformer import embedded, forward
 from tutelage.engines.logprobs import PLAIN_KERNELS
+from tutelage.engines.plans.token_budget import GROUP
 from tutelage.engines.sampling import StopCondition
 from tutelage.engines.token_sampling import draw
 
@@ -29,8 +30,6 @@ STEPS = 8
 """Steps between two looks at the slots."""
 READ_AT_ONCE = 32_768
 """Prompt tokens of a forward pass."""
-MEMBERS = 16
-"""Slots of a group, for which the keys of a prompt are read once."""
 
 
 def softmax_parts(
@@ -95,7 +94,7 @@ class Slots:
         self.indices = SlotIndices(
             numbers(count, dtype=int32),
             numbers(count, dtype=int32),
-            numbers(count, MEMBERS, dtype=int32) - 1,
+            numbers(count, GROUP, dtype=int32) - 1,
             numbers(count, dtype=int32) - 1,
             numbers(count, dtype=int32),
         )
@@ -129,10 +128,9 @@ class Slots:
         x = embedded(form, network, self.token)
         cos, sin = self.cos[self.position], self.sin[self.position]
         for number, layer in enumerate(network.layers):
-            query, key, value = steps.inputs(form, layer, x, cos, sin)
             stored = (self.prompt_key[number], self.prompt_value[number], self.own_key[number], self.own_value[number])
-            attended = self.attention(query, key, value, *stored, self.indices, form.scaling)
-            x = steps.output(form, layer, x, attended)
+            tensors = SlotTensors(*steps.inputs(form, layer, x, cos, sin), *stored)
+            x = steps.output(form, layer, x, self.attention(tensors, self.indices, form.scaling))
         logits = self.model.logits(form.norm(x, network.norm))
         place = (length.long() - 1).clamp(min=0)
         row = torch.where(self.active, self.row, self.sizes.rows)
@@ -258,20 +256,20 @@ class SlotQueue:
         self._write_groups()
 
     def _write_groups(self) -> None:
-        """Groups of up to `MEMBERS` slots with the same prompt. The prompt's last token is each slot's own."""
+        """Groups of up to `GROUP` slots with the same prompt. The prompt's last token is each slot's own."""
         members: dict[int, list[int]] = {}
         for slot, held in enumerate(self.held):
             if held is not None:
                 members.setdefault(held.prompt, []).append(slot)
         groups = [
-            (prompt, own[first : first + MEMBERS])
+            (prompt, own[first : first + GROUP])
             for prompt, own in members.items()
-            for first in range(0, len(own), MEMBERS)
+            for first in range(0, len(own), GROUP)
         ]
         unused = self.slots.sizes.slots - len(groups)
         starts = [self.starts[prompt] for prompt, _ in groups] + [0] * unused
         lengths = [len(self.prompts[prompt]) - 1 for prompt, _ in groups] + [0] * unused
-        table = [own + [-1] * (MEMBERS - len(own)) for _, own in groups] + [[-1] * MEMBERS] * unused
+        table = [own + [-1] * (GROUP - len(own)) for _, own in groups] + [[-1] * GROUP] * unused
         group_of = {slot: group for group, (_, own) in enumerate(groups) for slot in own}
         group = [group_of.get(slot, -1) for slot in range(self.slots.sizes.slots)]
         indices = self.slots.indices

@@ -40,7 +40,8 @@ SLOTS = (16, 64, 256)
 GROUP = 16
 """Slots for which its decoding reads a prompt's keys and values once."""
 HEAD_ELEMENTS = 1 << 27
-"""Logits that its head computes at once, 512 MiB of float32, and recomputes in the backward pass."""
+"""Logits that its head computes at once, those of a reference included, 512 MiB of float32, and recomputes in the
+backward pass."""
 FEWEST_ROWS, MOST_ROWS = 64, 1024
 """Bounds on the rows of a decoding step: with fewer, linear layers are bound by reading weights; more were no faster on
 a small model."""

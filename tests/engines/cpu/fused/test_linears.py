@@ -10,7 +10,14 @@ from compilers import needs_compiler
 from peft import LoraConfig, inject_adapter_in_model
 from torch import nn
 
-from tutelage.engines.cpu.fused.linears import AdaptedLinear, ExactLinears, MixedLinears, by_layer, linears
+from tutelage.engines.cpu.fused.linears import (
+    AdaptedLinear,
+    ExactLinears,
+    MixedLinears,
+    adapted_linears,
+    by_layer,
+    linears,
+)
 
 RANK, SCALE = 2, 2.5
 
@@ -60,7 +67,7 @@ def test_an_adapter_that_is_switched_off_is_left_out():
 def test_adapters_that_compute_anything_else_are_refused(more):
     layer, _ = adapted(**more)
     layer.train()
-    assert AdaptedLinear.of(layer) is None
+    assert adapted_linears([layer]) is None
 
 
 def test_dropout_out_of_training_changes_nothing():
@@ -71,15 +78,15 @@ def test_dropout_out_of_training_changes_nothing():
 def test_merged_adapters_two_adapters_and_hooks_are_refused():
     merged, _ = adapted()
     merged.merge()
-    assert AdaptedLinear.of(merged) is None
+    assert adapted_linears([merged]) is None
     two, _ = adapted()
     two.update_layer("other", RANK, lora_alpha=1, config=LoraConfig(r=RANK))
     two.set_adapter(["default", "other"])
-    assert AdaptedLinear.of(two) is None
+    assert adapted_linears([two]) is None
     for part in ("", "base_layer", "lora_A.default"):
         layer, _ = adapted()
         layer.get_submodule(part).register_forward_hook(lambda *a: None)
-        assert AdaptedLinear.of(layer) is None
+        assert adapted_linears([layer]) is None
 
 
 def test_gradients_equal_those_of_autograd():

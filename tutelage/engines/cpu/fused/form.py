@@ -14,10 +14,6 @@ from torch import Tensor, nn
 TOLERANCE = 1e-5
 """Tolerance between a fused form and the original module, relative to the largest value."""
 
-HALF_TOLERANCE = 0.1
-"""Tolerance for a whole model in bfloat16 (layers are tested in float32): about a hundred rounding errors of 2⁻⁹, root
-mean square."""
-
 
 class FusedForm(Protocol):
     """A mixin for module classes. Its `forward` may call that of the class it is mixed into."""
@@ -84,7 +80,7 @@ def _computes_the_same(module: nn.Module, form: Any) -> bool:
     )
 
 
-# Inputs and conditions of trials --------------------------------------------------------------------------------------
+# Inputs of trials -----------------------------------------------------------------------------------------------------
 
 
 def wave(*shape: int, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -96,19 +92,3 @@ def wave(*shape: int, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 def features(layer: Any) -> int:
     """Number of input features of a linear layer."""
     return int(layer.in_features)
-
-
-def is_one_matrix(layer: nn.Module) -> bool:
-    """Whether `layer` computes exactly x Wᵀ + b."""
-    return type(layer) is nn.Linear and is_unmodified(layer)
-
-
-def is_unmodified(layer: nn.Module) -> bool:
-    """Whether `layer` has no hooks and the `forward` of its class."""
-    replaced = "forward" in vars(layer)
-    return not (replaced or has_forward_hooks(layer) or layer._backward_hooks or layer._backward_pre_hooks)
-
-
-def has_forward_hooks(layer: nn.Module) -> bool:
-    """Whether `layer` has forward hooks or forward pre-hooks."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks)

@@ -11,11 +11,12 @@ from torch.nn.functional import silu
 
 from tutelage.engines.cpu import products
 from tutelage.engines.cpu.forward_pass import gradients_are_differentiated
-from tutelage.engines.cpu.fused.form import features, is_one_matrix, wave
+from tutelage.engines.cpu.fused.form import features, wave
 from tutelage.engines.cpu.fused.norm import recomputed
 from tutelage.engines.cpu.native import elementwise
 from tutelage.engines.cpu.native.elementwise import Rows
 from tutelage.engines.cpu.weight_gradients import add_product
+from tutelage.engines.network import is_one_matrix
 
 
 class FusedGate:

@@ -16,12 +16,13 @@ from tutelage.engines.cpu import products
 from tutelage.engines.cpu.forward_pass import LayerActivations, attention_under, current, reads_cache
 from tutelage.engines.cpu.fused.arithmetic import EXACT, MIXED, Arithmetic, can_be_mixed
 from tutelage.engines.cpu.fused.attention import Angles, FusedAttention, Mask, States
-from tutelage.engines.cpu.fused.form import features, is_unmodified, wave
+from tutelage.engines.cpu.fused.form import features, wave
 from tutelage.engines.cpu.fused.gate import FusedGate
 from tutelage.engines.cpu.fused.layer_steps import AttentionInputs, LayerOutputs, layer_outputs
-from tutelage.engines.cpu.fused.linears import AdaptedLinear, all_of_type, is_decoded
-from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
+from tutelage.engines.cpu.fused.linears import AdaptedLinear, adapted_linears, all_of_type, is_decoded
+from tutelage.engines.cpu.fused.norm import FusedNorm
 from tutelage.engines.cpu.native import elementwise
+from tutelage.engines.network import epsilon_of, is_unmodified
 
 KINDS: dict[str, type] = {
     "input_layernorm": FusedNorm,
@@ -72,14 +73,13 @@ class FusedLayer:
             *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
             *(gate.gate_proj, gate.up_proj, gate.down_proj),
         )
-        linears = [each for each in map(AdaptedLinear.of, products) if each is not None]
-        kind = norms[0].weight.dtype
+        linears, kind = adapted_linears(products), norms[0].weight.dtype
         frozen = torch.is_autocast_enabled(x.device.type) and not torch.is_grad_enabled()
         fits = (
-            len(x) == 1
+            linears is not None
+            and len(x) == 1
             and x.dtype.itemsize >= 4
             and (kind == x.dtype or (kind == torch.bfloat16 and frozen))
-            and len(linears) == len(products)
             and all_of_type(linears, kind)
             and all(norm.weight.dtype == kind for norm in norms)
             and all(is_unmodified(part) for part in (gate, *norms))

@@ -17,20 +17,18 @@ are read with the panels of the decoding step (see `ForwardPass.panels`).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import torch
 from jaxtyping import BFloat16, Float, Float32
-from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 
 from tutelage.engines.cpu import products
-from tutelage.engines.cpu.decoding_weights import is_matrix, joint_bias
+from tutelage.engines.cpu.decoding_weights import joint_bias
 from tutelage.engines.cpu.forward_pass import current
-from tutelage.engines.cpu.fused.form import is_one_matrix, is_unmodified
 from tutelage.engines.cpu.native.matrix_products import TILE, PanelLinear, Panels
 from tutelage.engines.cpu.weight_gradients import add_product, add_term
-from tutelage.engines.network import active_adapters, drops
+from tutelage.engines.network import LinearTensors, UnsupportedModel
 
 HALF = torch.bfloat16
 TENSORS = 4
@@ -48,33 +46,10 @@ Wanted = Sequence[Sequence[bool]]
 """Flags for the required gradients of W, b, A and B of each layer."""
 
 
-class AdaptedLinear(NamedTuple):
-    """The tensors of a linear layer, and the scale s of its adapter."""
+class AdaptedLinear(LinearTensors):
+    """The tensors of a linear layer, and its computation."""
 
-    weight: Float[Tensor, "out in"]
-    bias: Float[Tensor, " out"] | None = None
-    lora_a: Float[Tensor, "r in"] | None = None
-    lora_b: Float[Tensor, "out r"] | None = None
-    scale: float = 0.0
-
-    @classmethod
-    def of(cls, layer: nn.Module) -> "AdaptedLinear | None":
-        """The tensors of `layer`; None if it is not such a linear layer or has hooks."""
-        if is_one_matrix(layer):
-            return cls(*_matrix(layer))
-        if not isinstance(layer, LoraLinear) or not (is_unmodified(layer) and is_matrix(layer)):
-            return None
-        base = layer.get_base_layer()
-        if not is_one_matrix(base):
-            return None
-        names = active_adapters(layer)
-        if not names:
-            return cls(*_matrix(base))
-        a, b = (cast(nn.Linear, parts[names[0]]) for parts in (layer.lora_A, layer.lora_B))
-        plain = all(is_one_matrix(part) and part.bias is None for part in (a, b))
-        if len(names) > 1 or not plain or drops(layer.lora_dropout[names[0]]):
-            return None
-        return cls(*_matrix(base), a.weight, b.weight, float(layer.scaling[names[0]]))
+    __slots__ = ()
 
     def tensors(self) -> list[Float[Tensor, "..."] | None]:
         """W, b, A and B."""
@@ -220,6 +195,14 @@ class MixedLinears:
         return found
 
 
+def adapted_linears(layers: Sequence[nn.Module]) -> list[AdaptedLinear] | None:
+    """The tensors of linear layers; None unless all are (see `LinearTensors.of`)."""
+    try:
+        return list(map(AdaptedLinear.of, layers))
+    except UnsupportedModel:
+        return None
+
+
 def linears(scales: Sequence[float], tensors: Sequence[Any]) -> list[AdaptedLinear]:
     """Linear layers from their scales and concatenated tensors."""
     return [AdaptedLinear(*part, scale) for part, scale in zip(by_layer(tensors), scales, strict=True)]  # type: ignore[call-arg]
@@ -268,7 +251,3 @@ def is_decoded(layer: AdaptedLinear) -> bool:
     Otherwise the adapter is merged with W, which rounds the sum. Features of x must fill whole tiles.
     """
     return layer.lora_a is None or layer.weight.shape[1] % TILE == 0
-
-
-def _matrix(layer: Any) -> tuple[Tensor, Tensor | None]:
-    return layer.weight, layer.bias

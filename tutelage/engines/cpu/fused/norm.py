@@ -14,6 +14,7 @@ from tutelage.engines.cpu.forward_pass import gradients_are_differentiated
 from tutelage.engines.cpu.fused.form import wave
 from tutelage.engines.cpu.native import elementwise
 from tutelage.engines.cpu.native.elementwise import Rows, Scale, Weight
+from tutelage.engines.network import epsilon_of
 
 
 class FusedNorm:
@@ -54,11 +55,6 @@ class FusedNorm:
             return [module(x), module(x * weight.copy_(wave(len(weight), like=weight)))]
         finally:
             weight.copy_(original)
-
-
-def epsilon_of(module: Any) -> Any:
-    """ε of a norm, under either name used in transformers; None if there is none."""
-    return getattr(module, "variance_epsilon", getattr(module, "eps", None))
 
 
 def rms_norm(x: Rows, weight: Weight, epsilon: float) -> tuple[Rows, Scale]:

@@ -19,11 +19,8 @@ from tutelage.engines.cpu.decoding_weights import Layer, MklLinear, OneDnnLinear
 from tutelage.engines.cpu.forward_pass import Attend
 from tutelage.engines.cpu.fused.attention import rotated
 from tutelage.engines.cpu.fused.layer import FusedLayer
-from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
-from tutelage.engines.network import trunk
-
-TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
-"""Names of the modules in the trunk of such a model."""
+from tutelage.engines.cpu.fused.norm import FusedNorm
+from tutelage.engines.network import TRUNK_PARTS, epsilon_of, trunk
 
 
 class FusedStep:
@@ -101,7 +98,7 @@ def _residual(layer: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def consists_of_fused_layers(stack: nn.Module) -> bool:
-    """Whether a trunk has exactly the modules of `TRUNK`, with fused layers and a fused norm."""
-    if {name for name, _ in stack.named_children()} != TRUNK or not isinstance(stack.norm, FusedNorm):
+    """Whether a trunk has exactly `TRUNK_PARTS`, with fused layers and a fused norm."""
+    if {name for name, _ in stack.named_children()} != TRUNK_PARTS or not isinstance(stack.norm, FusedNorm):
         return False
     return all(isinstance(layer, FusedLayer) for layer in stack.get_submodule("layers").children())

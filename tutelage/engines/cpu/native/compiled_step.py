@@ -19,14 +19,13 @@ from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu.activation_cache import Recording
 from tutelage.engines.cpu.allocator import Arena
 from tutelage.engines.cpu.decoding_weights import is_matrix, matrix, matrix_of
-from tutelage.engines.cpu.fused.linears import AdaptedLinear, is_decoded, panels_of_layers
-from tutelage.engines.cpu.fused.norm import epsilon_of
+from tutelage.engines.cpu.fused.linears import AdaptedLinear, adapted_linears, is_decoded, panels_of_layers
 from tutelage.engines.cpu.native.bindings import LANES, compute, size_of, thread_pool
 from tutelage.engines.cpu.native.matrix_products import PanelLinear, floats_of
 from tutelage.engines.cpu.native.structs import ActivationBlocks, Layer, Matrix, StepLines, StepModel
 from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.engines.logprobs import Head
-from tutelage.engines.network import inner, trunk
+from tutelage.engines.network import epsilon_of, inner, trunk
 
 
 class NativeWeights:
@@ -86,12 +85,10 @@ class NativeWeights:
     def _adapted(self, parts: Sequence[nn.Module]) -> list[AdaptedLinear] | None:
         """The layers with their adapters, if the step computes these; None without adapters or if they are merged, as
         in the head."""
-        if parts[0] is self.output:
+        layers = None if parts[0] is self.output else adapted_linears(parts)
+        if layers is None or all(layer.lora_a is None for layer in layers):
             return None
-        layers = [layer for layer in map(AdaptedLinear.of, parts) if layer is not None]
-        has_adapters = any(layer.lora_a is not None for layer in layers)
-        decoded = not self.half or all(map(is_decoded, layers))
-        return layers if has_adapters and len(layers) == len(parts) and decoded else None
+        return layers if not self.half or all(map(is_decoded, layers)) else None
 
     def _sizes(self, parts: Sequence[Any]) -> list[int]:
         """Floats of the panels of a product and of its adapters."""

@@ -9,9 +9,8 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.gpu.gpu_engine import GpuEngine
-from tutelage.engines.gpu.transformer import UnsupportedModel
-from tutelage.engines.gpu.trial import agreeing_form
-from tutelage.engines.network import Backbone
+from tutelage.engines.gpu.model_tensors import agreeing_form
+from tutelage.engines.network import Backbone, UnsupportedModel
 from tutelage.engines.trials import verified_head
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
