@@ -34,6 +34,33 @@ class PromptTokens:
 
 
 @dataclass(frozen=True)
+class SamplingJob:
+    """`n` completions of each prompt, each ended by one of `end_ids` or the limit.
+
+    The random stream of a row depends only on `seed`, the prompt's id and the number of the sample. `on_token` is
+    called with the tokens of every step, for streaming. `rows_at_once` bounds memory; chosen automatically if None.
+    """
+
+    prompts: PromptTokens
+    n: int
+    sampling: config.Sampling
+    end_ids: Sequence[int]
+    seed: int
+    rows_at_once: int | None = None
+    on_token: OnToken | None = None
+
+    @property
+    def limit(self) -> int:
+        """Tokens of a completion at most."""
+        return self.sampling.max_new_tokens
+
+    @property
+    def rows(self) -> int:
+        """Number of completions."""
+        return self.n * len(self.prompts.tokens)
+
+
+@dataclass(frozen=True)
 class PromptBatch:
     """Distinct prompts that are decoded together, and the number of completions for each."""
 
@@ -149,11 +176,8 @@ class Engine(Protocol):
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
         """Logits of the M completion tokens divided by the temperature, twice differentiable."""
 
-    def generate(
-        self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, end_ids: Sequence[int], seed: int,
-        rows_at_once: int | None = None, on_token: OnToken | None = None,
-    ) -> Rollout:  # fmt: skip
-        """Sample `n` completions per prompt, each ended by one of `end_ids` or the limit (see `sampling.sample`)."""
+    def generate(self, job: SamplingJob) -> Rollout:
+        """Sample completions (see `sampling.sample`). Row b belongs to prompt b // n."""
 
     def decoding(self, size: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
         """Context for decoding, inside which weights must not change. `size` is the size of the rollout, if some of its

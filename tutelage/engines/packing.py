@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import groupby
 
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from tutelage.core.batch import Rows
@@ -97,6 +97,14 @@ class Layout:
         """Number of leading tokens of each of the S sequences that are in an earlier one."""
         again = self.sequence[:0] if self.common is None else self.sequence[self.common.again]
         return again.bincount(minlength=int(self.sequence.max()) + 1)
+
+
+def visible_tokens(sequence: Int[Tensor, " M"], prefix: Int[Tensor, " M"]) -> Bool[Tensor, "M M"]:
+    """Whether token q (row) sees token k (column), from the numbers of `Layout`:
+
+    k ≤ q   and   (sequence[k] = sequence[q]   or   sequence[k] = prefix[q])
+    """
+    return ((sequence[:, None] == sequence) | (prefix[:, None] == sequence)).tril()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ form a batch with padding on the right only, in which a causal model computes ea
 rows with shared prompts are read as one packed sequence if that saves enough tokens (see `PlainEngine.packs`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import embedding
 
-from tutelage.base import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import (
     RowList,
@@ -28,11 +27,11 @@ from tutelage.core.rows import (
 )
 from tutelage.engines.cached_decoders import CachedDecoders, Form, form_of_decoding
 from tutelage.engines.cached_lines import CachedLines
-from tutelage.engines.interface import Decoders, OnToken, PromptTokens, Reference, RolloutSize
+from tutelage.engines.interface import Decoders, Reference, RolloutSize, SamplingJob
 from tutelage.engines.lines import Lines
 from tutelage.engines.logprobs import PLAIN_KERNELS, Head, HeadKernels, ValueHead, reference_divergence, token_scores
 from tutelage.engines.network import Backbone, attention_window, precision, run_trunk, trunk
-from tutelage.engines.packing import PackedRows, pack
+from tutelage.engines.packing import PackedRows, pack, visible_tokens
 from tutelage.engines.sampling import sample
 from tutelage.engines.trials import agree, extends, passes, tokens_of
 
@@ -87,8 +86,12 @@ class PlainEngine:
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """See `Engine.last_states`. Reads equal rows once."""
         first, same = distinct(rows)
-        if len(first) < len(rows):
-            return embedding(same, self.last_states(rows.rows(first)))
+        return (
+            self._last_states(rows) if len(first) == len(rows) else embedding(same, self._last_states(rows.rows(first)))
+        )
+
+    def _last_states(self, rows: Rows) -> Tensor:
+        """`last_states` of distinct rows. Float[B, d]"""
         last = rows.lengths() - 1
         with self.precision():
             return self._aligned(rows)[torch.arange(len(rows), device=last.device), last]
@@ -117,12 +120,8 @@ class PlainEngine:
         apart = None
         if reference is not None:
             apart = self._divergence(rows, states, temperature, reference, mixture)
-        return TokenScores(
-            logp=spread(logp, rows.mask),
-            entropy=None if entropies is None else spread(entropies, rows.mask),
-            value=None if value_head is None else spread(value_head(states.float()).squeeze(-1), rows.mask),
-            divergence=None if apart is None else spread(apart, rows.mask),
-        )
+        values = None if value_head is None else value_head(states.float()).squeeze(-1)
+        return scores_in_columns(rows, logp, entropies, values, apart)
 
     def _divergence(
         self,
@@ -167,35 +166,14 @@ class PlainEngine:
         """See `Engine.metrics`. The reference engine has none."""
         return {}
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        end_ids: Sequence[int],
-        seed: int,
-        rows_at_once: int | None = None,
-        on_token: OnToken | None = None,
-    ) -> Rollout:
+    def generate(self, job: SamplingJob) -> Rollout:
         """See `Engine.generate` and `tutelage.engines.sampling.sample`."""
-        limit = sampling.max_new_tokens
+        prompts = job.prompts
         named = zip(prompts.tokens, prompts.ids, strict=True)
         first = frozenset(tokens for tokens, name in named if name in prompts.scored_first)
-        size = RolloutSize(prompts.tokens, n, limit, first) if first else None
+        size = RolloutSize(prompts.tokens, job.n, job.limit, first) if first else None
         with self.decoding(size) as decoders:
-            return sample(
-                self.backbone,
-                decoders,
-                prompts,
-                n,
-                sampling,
-                end_ids=end_ids,
-                seed=seed,
-                rows_at_once=rows_at_once,
-                on_token=on_token,
-                kernels=self.kernels,
-            )
+            return sample(self.backbone, decoders, job, self.kernels)
 
     @contextmanager
     def decoding(self, size: RolloutSize | None = None) -> Iterator[Decoders]:
@@ -231,7 +209,9 @@ class PlainEngine:
         rows = rows.contexts
         cells = rows.prompt_mask.numel() + rows.mask.numel()
         longest = int(rows.lengths().max()) if len(rows) else 0
-        if longest > attention_window(self.model) or not self._reads_packed_sequences():
+        if self._packable is None:
+            self._packable = passes(self._packed_equals_aligned)
+        if longest > attention_window(self.model) or not self._packable:
             return None
         packed = pack(rows, with_last=False)
         count = len(packed.tokens)
@@ -239,8 +219,7 @@ class PlainEngine:
 
     def _packed(self, packed: PackedRows) -> Tensor:
         """Last hidden states of a packed sequence of N tokens, by one masked attention. Float[N, d]"""
-        sequence, prefix = packed.layout.sequence, packed.layout.prefix
-        visible = ((sequence[:, None] == sequence) | (prefix[:, None] == sequence)).tril()
+        visible = visible_tokens(packed.layout.sequence, packed.layout.prefix)
         states: Tensor = trunk(self.model)(
             input_ids=packed.tokens[None],
             position_ids=packed.positions[None],
@@ -249,14 +228,8 @@ class PlainEngine:
         ).last_hidden_state
         return states.squeeze(0)
 
-    def _reads_packed_sequences(self) -> bool:
-        """Whether packed states agree with those of separate rows; tested once, on two rows with the same prompt."""
-        if self._packable is None:
-            self._packable = passes(self._packed_equals_aligned)
-        return self._packable
-
     def _packed_equals_aligned(self) -> bool:
-        """Whether packed and separate states of two rows of seven tokens agree up to rounding."""
+        """Whether packed and separate states of two rows with the same prompt agree up to rounding; a trial."""
         if not (self.is_scalar or self.head.is_known):
             return False
         prompt = tokens_of(self.model, torch.arange(3, 6)).expand(2, 3)
@@ -281,3 +254,15 @@ class PlainEngine:
             return run_trunk(self.model, tokens)
         logits: Tensor = self.model(input_ids=tokens, use_cache=False).logits
         return logits
+
+
+def scores_in_columns(
+    rows: Rows,
+    logp: Float[Tensor, " M"],
+    entropy: Float[Tensor, " M"] | None,
+    value: Float[Tensor, " M"] | None,
+    divergence: Float[Tensor, " M"] | None,
+) -> TokenScores:
+    """Scores of the M completion tokens, row by row, in the columns of the rows."""
+    more = (None if x is None else spread(x, rows.mask) for x in (entropy, value, divergence))
+    return TokenScores(spread(logp, rows.mask), *more)

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
@@ -22,7 +21,7 @@ from tutelage.core.rows import left_padded
 from tutelage.data.chat_template import opening
 from tutelage.data.chat_tokens import decode_response, pad_token_id
 from tutelage.engines.devices import available_memory
-from tutelage.engines.interface import Decoder, Decoders, OnToken, PromptBatch, PromptTokens
+from tutelage.engines.interface import Decoder, Decoders, PromptBatch, PromptTokens, SamplingJob
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
 from tutelage.engines.network import Backbone, about_context, context_of, inner, size_in
 from tutelage.engines.plans.token_budget import rows_at_once as rows_at_once_by_memory
@@ -30,42 +29,34 @@ from tutelage.engines.plans.token_budget import tokens_kept
 from tutelage.engines.token_sampling import draw, row_seed, uniforms
 
 
-def sample(
-    backbone: Backbone,
-    decoders: Decoders,
-    prompts: PromptTokens,
-    n: int,
-    sampling: config.Sampling,
-    *,
-    end_ids: Sequence[int],
-    seed: int,
-    rows_at_once: int | None = None,
-    on_token: OnToken | None = None,
-    kernels: HeadKernels = PLAIN_KERNELS,
-) -> Rollout:
+def sample(backbone: Backbone, decoders: Decoders, job: SamplingJob, kernels: HeadKernels = PLAIN_KERNELS) -> Rollout:
     """Sample `n` completions per prompt. Row b belongs to prompt b // n.
 
-    `logp` is the log-probability of a token under its sampling distribution: at the temperature, after truncation. The
-    random stream of a row depends only on `seed`, the prompt id and the sample number. `on_token` is called with the
-    tokens of every step, for streaming. `rows_at_once` bounds memory; chosen automatically by default. Raises
-    TutelageError if a prompt and a completion exceed the context of the model, ValueError without prompts or samples.
+    `logp` is the log-probability of a token under its sampling distribution: at the temperature, after truncation.
+    Raises TutelageError if a prompt and a completion exceed the context of the model, ValueError without prompts or
+    samples.
     """
-    if n < 1 or not prompts.tokens:
-        raise ValueError("sampling requires at least one prompt and one sample")
-    limit = sampling.max_new_tokens
-    check_room(prompts, limit, context_of(backbone.model), about_context(backbone.model))
-    buffer = RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
-    at_once = rows_at_once or lines_at_once(backbone, limit)[0]
-    count, batches = 0, prompt_batches(prompts, n, at_once, mixed=decoders.mixes_lengths)
-    with phase("generate", n * len(prompts.tokens)) as generating:
+    check_job(job, backbone)
+    buffer = RolloutBuffer(backbone, job, kernels)
+    at_once = job.rows_at_once or lines_at_once(backbone, job.limit)[0]
+    count, batches = 0, prompt_batches(job.prompts, job.n, at_once, mixed=decoders.mixes_lengths)
+    with phase("generate", job.rows) as generating:
         for batch, lines in batches:
-            decoder = decoders.decoder(batch, limit)
+            decoder = decoders.decoder(batch, job.limit)
             rows = torch.tensor(lines, device=backbone.device)
-            buffer.write(decoder, rows, on_token)
-            rollout = buffer.rollout(prompts, n)
+            buffer.write(decoder, rows)
+            rollout = buffer.rollout()
             decoder.close(rollout.rows(rows))
             generating.advance(count := count + len(lines))
     return rollout  # from the last batch, hence complete
+
+
+def check_job(job: SamplingJob, backbone: Backbone) -> None:
+    """Raise ValueError without prompts or samples, and TutelageError if a prompt and a completion exceed the context of
+    the model."""
+    if job.n < 1 or not job.prompts.tokens:
+        raise ValueError("sampling requires at least one prompt and one sample")
+    check_room(job.prompts, job.limit, context_of(backbone.model), about_context(backbone.model))
 
 
 def lines_at_once(backbone: Backbone, limit: int) -> tuple[int, int]:
@@ -126,34 +117,24 @@ def batches_of(
 class RolloutBuffer:
     """The tokens of all rows so far, with their log-probabilities and lengths."""
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        end_ids: Sequence[int],
-        seed: int,
-        kernels: HeadKernels = PLAIN_KERNELS,
-    ) -> None:
-        self.sampling, self.kernels, self.device = sampling, kernels, backbone.device
-        self.stop_condition = StopCondition(backbone.tokenizer, end_ids, sampling.stop, backbone.device)
+    def __init__(self, backbone: Backbone, job: SamplingJob, kernels: HeadKernels = PLAIN_KERNELS) -> None:
+        self.job, self.kernels, self.device = job, kernels, backbone.device
+        self.stop_condition = StopCondition(backbone.tokenizer, job.end_ids, job.sampling.stop, self.device)
         self.pad = pad_token_id(backbone.tokenizer)
-        seeds = [row_seed(seed, name, number) for name in prompts.ids for number in range(n)]
-        limit = sampling.max_new_tokens
-        self.uniforms = uniforms(seeds, limit).to(backbone.device)
-        self.response = torch.full((len(seeds), limit), self.pad, device=backbone.device)
-        self.logp = torch.zeros(len(seeds), limit, device=backbone.device)
-        self.length = torch.zeros(len(seeds), dtype=torch.long, device=backbone.device)
-        self.terminated = torch.zeros(len(seeds), dtype=torch.bool, device=backbone.device)
+        seeds = [row_seed(job.seed, name, number) for name in job.prompts.ids for number in range(job.n)]
+        self.uniforms = uniforms(seeds, job.limit).to(self.device)
+        self.response = torch.full((len(seeds), job.limit), self.pad, device=self.device)
+        self.logp = torch.zeros(len(seeds), job.limit, device=self.device)
+        self.length = torch.zeros(len(seeds), dtype=torch.long, device=self.device)
+        self.terminated = torch.zeros(len(seeds), dtype=torch.bool, device=self.device)
 
     @torch.no_grad()
-    def write(self, decoder: Decoder, rows: Int[Tensor, " b"], on_token: OnToken | None) -> None:
+    def write(self, decoder: Decoder, rows: Int[Tensor, " b"]) -> None:
         """Decode until each of `rows` has ended or reached the limit."""
-        limit = self.sampling.max_new_tokens
+        limit, sampling, on_token = self.job.limit, self.job.sampling, self.job.on_token
         logits = decoder.start()
         for t in range(limit):
-            token, self.logp[rows, t] = draw(logits, self.sampling, self.uniforms[rows, t], self.kernels)
+            token, self.logp[rows, t] = draw(logits, sampling, self.uniforms[rows, t], self.kernels)
             self.response[rows, t] = token
             self.length[rows] = t + 1
             if on_token is not None:
@@ -169,8 +150,9 @@ class RolloutBuffer:
             if t + 1 < limit:
                 logits = decoder.step(token)
 
-    def rollout(self, prompts: PromptTokens, n: int) -> Rollout:
+    def rollout(self) -> Rollout:
         """All rows, without columns that are padding in every row."""
+        prompts, n = self.job.prompts, self.job.n
         prompt, prompt_mask = left_padded(prompts.tokens, self.pad, self.device)
         width = int(self.length.max())
         columns = torch.arange(width, device=self.device)

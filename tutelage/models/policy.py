@@ -16,7 +16,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from tutelage.base import config
 from tutelage.core.batch import Rollout, Rows, TokenScores
 from tutelage.engines.choose import engine_for
-from tutelage.engines.interface import Engine, PromptTokens
+from tutelage.engines.interface import Engine, PromptTokens, SamplingJob
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, end_ids_of, head_of, inner
 from tutelage.engines.trials import verified_head
@@ -174,9 +174,7 @@ class Policy(EngineModel):
         on_token: Callable[[Int[Tensor, " B"]], None] | None = None,
     ) -> Rollout:
         """Sample `n` completions per prompt; row b belongs to prompt b // n."""
-        return self.engine.generate(
-            prompts, n, sampling, end_ids=self.end_ids, seed=seed, rows_at_once=rows_at_once, on_token=on_token
-        )
+        return self.engine.generate(SamplingJob(prompts, n, sampling, self.end_ids, seed, rows_at_once, on_token))
 
     def save(self, folder: Path) -> None:
         """Write the policy, or only its adapter, as transformers and PEFT do."""

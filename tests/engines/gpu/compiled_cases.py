@@ -70,14 +70,16 @@ def attention() -> None:
     """FlexAttention in blocks is attention with the dense mask, forwards, for which it runs on a CPU; with heads of
     queries that share those of keys."""
     from gpu.test_span_attention import spans_of
-    from tutelage.engines.gpu.span_attention import _compiled_flex, _over_heads, block_mask, dense_mask
+    from tutelage.engines.gpu.span_attention import _compiled_flex, _over_heads, block_mask
+    from tutelage.engines.packing import visible_tokens
 
     generator = torch.Generator().manual_seed(0)
     for groups in ([(150, [90, 40, 200]), (3, [5, 7])], [(60, [20, 30])]):
         spans = spans_of(groups)
         tensors = tuple(torch.randn(len(spans.sequence), heads, 16, generator=generator) for heads in (4, 2, 2))
         found = _over_heads(_compiled_flex(), tensors, 0.25, block_mask=block_mask(spans))
-        expected = _over_heads(scaled_dot_product_attention, tensors, 0.25, attn_mask=dense_mask(spans))
+        visible = visible_tokens(spans.sequence, spans.prefix)
+        expected = _over_heads(scaled_dot_product_attention, tensors, 0.25, attn_mask=visible)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from test_sampling import NoWaits
 
 from tutelage.engines.gpu import span_attention
-from tutelage.engines.gpu.span_attention import Spans, block_mask, dense_mask
-from tutelage.engines.packing import layout_of
+from tutelage.engines.gpu.span_attention import Spans, block_mask
+from tutelage.engines.packing import layout_of, visible_tokens
 
 from . import compiled_cases
 
@@ -68,7 +68,8 @@ def of_tokens(blocks):
 @given(GROUPS)
 def test_the_dense_mask_is_the_relation_of_single_rows(groups):
     expected = relation(groups)
-    visible = dense_mask(spans_of(groups))
+    spans = spans_of(groups)
+    visible = visible_tokens(spans.sequence, spans.prefix)
     count = len(expected)
     assert len(visible) % span_attention.BLOCK == 0
     assert len(visible) < count + span_attention.BLOCK
@@ -81,7 +82,8 @@ def test_the_dense_mask_is_the_relation_of_single_rows(groups):
 @given(GROUPS)
 def test_the_blocks_hold_the_relation(groups):
     spans = spans_of(groups)
-    visible, blocks, places = dense_mask(spans), block_mask(spans), torch.arange(len(spans.sequence))
+    visible, blocks = visible_tokens(spans.sequence, spans.prefix), block_mask(spans)
+    places = torch.arange(len(spans.sequence))
     partial = listed(blocks.kv_num_blocks, blocks.kv_indices)
     full = listed(blocks.full_kv_num_blocks, blocks.full_kv_indices)
     zero = torch.zeros((), dtype=torch.long)

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from tutelage.engines.cpu.forward_pass import Attention, gradients_are_differentiated
 from tutelage.engines.cpu.native.attention_kernels import Keys, NativeKernels, Operands, Queries
 from tutelage.engines.cpu.native.bindings import warn_disabled
-from tutelage.engines.packing import Bucket, Layout, PrefixTree
+from tutelage.engines.packing import Bucket, Layout, PrefixTree, visible_tokens
 
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_attention_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -234,10 +234,9 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: fl
     indices, parts = [], []
     for tree in layout.trees:
         span = slice(tree.start, tree.stop)
-        sequence, prefix = layout.sequence[span], layout.prefix[span]
-        visible = (sequence[:, None] == sequence) | (prefix[:, None] == sequence)
+        visible = visible_tokens(layout.sequence[span], layout.prefix[span])
         q, k, v = (by_heads(x[span]) for x in (query, key, value))
-        part = scaled_dot_product_attention(q, k, v, attn_mask=visible.tril(), scale=scale)
+        part = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=scale)
         indices.append(torch.arange(tree.start, tree.stop, device=query.device))
         parts.append(part[0].transpose(0, 1))
     for bucket in layout.buckets:

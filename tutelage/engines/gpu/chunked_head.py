@@ -116,7 +116,7 @@ def _model(states: Tensor, head: Head, temperature: float) -> _Model:
 
 
 def chunks(rows: int, vocabulary: int) -> Iterator[slice]:
-    """Parts of the vocabulary whose logits are at most `HEAD_ELEMENTS`, or `NARROWEST` wide. None if there are no rows."""
+    """Parts of the vocabulary of at most `HEAD_ELEMENTS` logits, or `NARROWEST` wide. None if there are no rows."""
     width = max(HEAD_ELEMENTS // max(rows, 1), NARROWEST) // 128 * 128
     return (slice(start, min(start + width, vocabulary)) for start in range(0, vocabulary if rows else 0, width))
 

@@ -15,13 +15,11 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding
 from torch.utils._pytree import tree_map_only
 
-from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
-from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares, spread
+from tutelage.core.rows import RowList, by_shared_tokens, shares
 from tutelage.engines.gpu.chunked_head import head_scores
 from tutelage.engines.gpu.decoding_copy import TensorModel
 from tutelage.engines.gpu.model_tensors import agreeing_form, network_of
@@ -36,22 +34,14 @@ from tutelage.engines.gpu.transformer import (
     forward,
     layer_output,
 )
-from tutelage.engines.interface import Decoders, OnToken, PromptTokens, Reference
+from tutelage.engines.interface import Decoders, Reference, SamplingJob
 from tutelage.engines.lines import Lines
 from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.network import (
-    Backbone,
-    UnsupportedModel,
-    about_context,
-    attention_window,
-    context_of,
-    inner,
-    trunk,
-)
+from tutelage.engines.network import Backbone, UnsupportedModel, attention_window, inner, trunk
 from tutelage.engines.packing import PackedRows, pack
-from tutelage.engines.plain import PlainEngine
+from tutelage.engines.plain import PlainEngine, scores_in_columns
 from tutelage.engines.plans.token_budget import SLOTS
-from tutelage.engines.sampling import check_room
+from tutelage.engines.sampling import check_job
 
 GRAPHS = 64
 """Maximum graphs of a compiled function: adapters, gradients and precisions of several models in one process."""
@@ -93,14 +83,11 @@ class GpuEngine(PlainEngine):
         packed = pack(rows.contexts, with_last=False)
         return self._packed_states(network, packed)[packed.before[rows.places]]
 
-    def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
-        """See `Engine.last_states`. Reads each distinct prompt and row once."""
-        first, same = distinct(rows)
-        if len(first) < len(rows):
-            return embedding(same, self.last_states(rows.rows(first)))
+    def _last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
+        """See `PlainEngine._last_states`. Reads each distinct prompt once."""
         network = self._network_for(rows)
         if network is None:
-            return super().last_states(rows)
+            return super()._last_states(rows)
         packed = pack(rows, with_last=True)
         return self._packed_states(network, packed)[packed.last]
 
@@ -151,13 +138,8 @@ class GpuEngine(PlainEngine):
             logp, entropies, same = head_scores(
                 self._operand(states), self.head, rows.contexts.response[rows.places], reference=beside, **options
             )
-        apart = apart if beside is None else same
-        return TokenScores(
-            logp=spread(logp, rows.mask),
-            entropy=None if entropies is None else spread(entropies, rows.mask),
-            value=None if value_head is None else spread(value_head(states.float()).squeeze(-1), rows.mask),
-            divergence=None if apart is None else spread(apart, rows.mask),
-        )
+        values = None if value_head is None else value_head(states.float()).squeeze(-1)
+        return scores_in_columns(rows, logp, entropies, values, apart if beside is None else same)
 
     def _operand(self, states: Tensor) -> Tensor:
         return states.to(self.dtype)
@@ -183,30 +165,15 @@ class GpuEngine(PlainEngine):
         """See `PlainEngine._lines`. None: the slots of the captured graph start together."""
         return iter(())
 
-    def generate(
-        self,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        end_ids: Sequence[int],
-        seed: int,
-        rows_at_once: int | None = None,
-        on_token: OnToken | None = None,
-    ) -> Rollout:
+    def generate(self, job: SamplingJob) -> Rollout:
         """See `Engine.generate`. Rows are sampled in slots by a captured graph."""
-        more: dict[str, Any] = {"end_ids": end_ids, "seed": seed, "rows_at_once": rows_at_once}
-        if n < 1 or not prompts.tokens:
-            raise ValueError("sampling requires at least one prompt and one sample")
-        limit = sampling.max_new_tokens
-        check_room(prompts, limit, context_of(self.model), about_context(self.model))
-        network = self._network(max(map(len, prompts.tokens)) + limit)
-        crowded = on_token is not None and n * len(prompts.tokens) > SLOTS[-1]  # a step would not be one of all rows
+        check_job(job, self.backbone)
+        network = self._network(max(map(len, job.prompts.tokens)) + job.limit)
+        crowded = job.on_token is not None and job.rows > SLOTS[-1]  # a step would not be one of all rows
         if network is None or not self.head.is_matrix or crowded:
-            return super().generate(prompts, n, sampling, on_token=on_token, **more)
+            return super().generate(job)
         assert self._form is not None
-        model = TensorModel(self._form, network, self.head, self._rotary, self.steps)
-        return self.sampler.sample(model, prompts, n, sampling, on_token=on_token, **more)
+        return self.sampler.sample(TensorModel(self._form, network, self.head, self._rotary, self.steps), job)
 
     # The model --------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
@@ -17,7 +16,7 @@ from tutelage.core.batch import Rollout
 from tutelage.engines.devices import available_memory
 from tutelage.engines.gpu.decoding_copy import DecodingCopy, TensorModel
 from tutelage.engines.gpu.slots import STEPS, SlotQueue, SlotRow, Slots, SlotSizes
-from tutelage.engines.interface import OnToken, PromptTokens
+from tutelage.engines.interface import OnToken, SamplingJob
 from tutelage.engines.network import Backbone
 from tutelage.engines.plans.token_budget import SLOTS
 from tutelage.engines.sampling import RolloutBuffer, StopCondition
@@ -56,38 +55,26 @@ class SlotSampler:
         self.copy = self.slots = None
 
     @torch.no_grad()
-    def sample(
-        self,
-        model: TensorModel,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        end_ids: Sequence[int],
-        seed: int,
-        rows_at_once: int | None,
-        on_token: OnToken | None,
-    ) -> Rollout:
+    def sample(self, model: TensorModel, job: SamplingJob) -> Rollout:
         """See `Engine.generate`. With `on_token`, all rows have slots, so that a step is one token of each."""
-        unique = list(dict.fromkeys(prompts.tokens))
+        prompts, count = job.prompts.tokens, job.rows
+        unique = list(dict.fromkeys(prompts))
         number = {prompt: index for index, prompt in enumerate(unique)}
-        count = n * len(prompts.tokens)
-        rows = [SlotRow(index, number[prompts.tokens[index // n]]) for index in range(count)]
+        rows = [SlotRow(index, number[prompts[index // job.n]]) for index in range(count)]
         rows.sort(key=lambda row: (row.prompt, row.number))
-        least, most = (count, None) if on_token else (1, rows_at_once)
         with on_device(self.device):
             self._copy_weights(model)
-            slots, starts = self._prepared(unique, count, sampling, end_ids, most, least)
-            buffer = RolloutBuffer(self.backbone, prompts, n, sampling, end_ids, seed)
+            slots, starts = self._prepared(unique, job)
+            buffer = RolloutBuffer(self.backbone, job)
             slots.uniforms[:count] = buffer.uniforms
             slots.response.fill_(buffer.pad)
             for tensor in (slots.logp, slots.length, slots.terminated, slots.active):
                 tensor.zero_()
-            stop = StopCondition(self.backbone.tokenizer, end_ids, sampling.stop, torch.device("cpu"))
-            self._run(SlotQueue(slots, unique, starts), rows, stop, buffer.pad, on_token)
+            stop = StopCondition(self.backbone.tokenizer, job.end_ids, job.sampling.stop, torch.device("cpu"))
+            self._run(SlotQueue(slots, unique, starts), rows, stop, buffer.pad, job.on_token)
             buffer.response, buffer.logp = slots.response[:count].clone(), slots.logp[:count].clone()
             buffer.length, buffer.terminated = slots.length[:count].clone(), slots.terminated[:count].clone()
-            return buffer.rollout(prompts, n)
+            return buffer.rollout()
 
     @staticmethod
     def _run(queue: SlotQueue, rows: list[SlotRow], stop: StopCondition, pad: int, on_token: OnToken | None) -> None:
@@ -117,23 +104,15 @@ class SlotSampler:
             self.copy = DecodingCopy(model, joint=JOINT * available_memory(self.device) > size)
         self.copy.refresh()
 
-    def _prepared(
-        self,
-        prompts: Sequence[Sequence[int]],
-        rows: int,
-        sampling: config.Sampling,
-        end_ids: Sequence[int],
-        rows_at_once: int | None,
-        least: int,
-    ) -> tuple[Slots, list[int]]:
-        """Slots that have read the prompts, and where each begins: at least `least`, those of the last rollout if they
-        fit; fewer if memory ends."""
+    def _prepared(self, prompts: Sequence[Sequence[int]], job: SamplingJob) -> tuple[Slots, list[int]]:
+        """Slots that have read the prompts, and where each begins: those of the last rollout if they fit; fewer if
+        memory ends."""
         assert self.copy is not None
-        for sizes in self._sizes(prompts, rows, sampling.max_new_tokens, rows_at_once, least):
+        for sizes in self._sizes(prompts, job):
             try:
-                if self.slots is None or not self.slots.serve(sizes, sampling, end_ids):
+                if self.slots is None or not self.slots.serve(sizes, job.sampling, job.end_ids):
                     self.slots = None  # frees their memory first
-                    self.slots = Slots(self.copy.model, sizes, sampling, end_ids)
+                    self.slots = Slots(self.copy.model, sizes, job.sampling, job.end_ids)
                 return self.slots, self.slots.read(prompts)
             except torch.OutOfMemoryError:
                 self.slots = None
@@ -142,18 +121,17 @@ class SlotSampler:
             torch.cuda.empty_cache()  # after the except block, whose traceback holds tensors
         raise TutelageError(
             f"Sampling needs keys and values of {counted(sum(map(len, prompts)), 'prompt token')} and of completions "
-            f"of {counted(sampling.max_new_tokens, 'token')}, which exceed the memory of the GPU. Use fewer prompts at "
+            f"of {counted(job.limit, 'token')}, which exceed the memory of the GPU. Use fewer prompts at "
             "once or a smaller --sampling.max-new-tokens."
         )
 
-    def _sizes(
-        self, prompts: Sequence[Sequence[int]], rows: int, limit: int, rows_at_once: int | None, least: int
-    ) -> Iterator[SlotSizes]:
-        """Sizes to be tried, the most slots first."""
+    def _sizes(self, prompts: Sequence[Sequence[int]], job: SamplingJob) -> Iterator[SlotSizes]:
+        """Sizes to be tried, the most slots first; as many slots as rows at least if these are streamed."""
         assert self.copy is not None
-        lengths = [len(prompt) for prompt in prompts]
+        lengths, rows, limit = [len(prompt) for prompt in prompts], job.rows, job.limit
+        least, at_once = (rows, None) if job.on_token else (1, job.rows_at_once)
         tokens, longest, table = _rounded(sum(lengths), 1024), _rounded(max(lengths), 128), _rounded(rows, 16)
-        most = min(rows_at_once or SLOTS[-1], max(self._most, SLOTS[0]))
+        most = min(at_once or SLOTS[-1], max(self._most, SLOTS[0]))
         allowed = [count for count in SLOTS if count <= most] or [most]
         chosen = next((count for count in allowed if count >= rows), allowed[-1])
         room, each = SHARE * available_memory(self.device), self.copy.model.bytes_per_token

@@ -20,6 +20,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from tutelage.engines.gpu.transformer import Attention
+from tutelage.engines.packing import visible_tokens
 
 BLOCK = 128
 """Tokens of a block of the mask. Packed sequences are padded to a multiple of it."""
@@ -58,16 +59,10 @@ class Spans:
         if self.is_one:
             return lambda _, *tensors: _over_heads(scaled_dot_product_attention, tensors, scaling, is_causal=True)
         if self.sequence.device.type != "cuda" or width < NARROWEST:
-            visible = dense_mask(self)
+            visible = visible_tokens(self.sequence, self.prefix)
             return lambda _, *tensors: _over_heads(scaled_dot_product_attention, tensors, scaling, attn_mask=visible)
         blocks = block_mask(self)
         return lambda _, *tensors: _over_heads(_compiled_flex(), tensors, scaling, block_mask=blocks)
-
-
-def dense_mask(spans: Spans) -> Bool[Tensor, "N N"]:
-    """The relation as a matrix: row q, column k."""
-    sequence, prefix = spans.sequence, spans.prefix
-    return ((sequence[:, None] == sequence) | (prefix[:, None] == sequence)).tril()
 
 
 def block_mask(spans: Spans) -> BlockMask:
