@@ -11,7 +11,7 @@ from tiers import every_value
 from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu import cpu_engine
-from tutelage.engines.cpu.native_lines import NativeLines
+from tutelage.engines.cpu.decoders import NativeLines
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

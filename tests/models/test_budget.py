@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Con
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
 from tutelage.engines.cpu.capabilities import Capabilities
-from tutelage.engines.cpu.states import states_before
+from tutelage.engines.cpu.cpu_engine import states_before
 from tutelage.engines.plans.token_budget import SHARED_ON_CPU, SMALL
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models import budget as module

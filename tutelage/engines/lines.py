@@ -21,6 +21,8 @@ Prompt = TypeVar("Prompt")
 Line = TypeVar("Line")
 """Those of a line, with the prompt's."""
 NOTHING: Mapping[int, int] = {}
+ENDLESS = 1 << 40
+"""Tokens of a line without a limit: more than any has."""
 READ_AT_ONCE = 4096
 """Tokens of a forward pass: enough to keep a CPU busy, few enough for its memory."""
 

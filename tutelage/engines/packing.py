@@ -10,7 +10,7 @@ Common prefixes of prompts, such as a system prompt, may be packed once too. The
 the sequences over which attention runs have M, since a token may be in several of them (see `CommonTokens`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -20,7 +20,16 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from tutelage.core.batch import Rows
-from tutelage.core.rows import COMMON, aligned_prompts, before_each_response_token, positions
+from tutelage.core.rows import (
+    COMMON,
+    EncodedRow,
+    RowList,
+    aligned_prompts,
+    before_each_response_token,
+    collate,
+    common_tokens,
+    positions,
+)
 
 SHORT = 512
 """Length below which lone sequences are batched with others of similar length for attention."""
@@ -247,3 +256,44 @@ def _buckets(spans: Sequence[tuple[int, int]], padding: int, are_suffixes: bool,
         consecutive = group == [(first + i * group[0][1], group[0][1]) for i in range(len(group))]
         buckets.append(Bucket(token, are_suffixes, first if consecutive else None))
     return buckets
+
+
+@dataclass(frozen=True)
+class PromptPass:
+    """A pass over prompts of a rollout, `first` to `end` of a batch, as a packed sequence of N tokens."""
+
+    first: int
+    end: int
+    packed: PackedRows
+    spans: tuple[tuple[int, int], ...]
+    """Start and length of each prompt in the sequences of the layout."""
+
+    def apart(self, x: Shaped[Tensor, "..."], dim: int = 0) -> Iterator[Shaped[Tensor, "..."]]:
+        """Split `x`, with one entry per packed token along `dim`, by prompt."""
+        common = self.packed.layout.common
+        spread = x if common is None else x.index_select(dim, common.token)
+        return (spread.narrow(dim, *span) for span in self.spans)
+
+
+def prompt_passes(prompts: Sequence[Sequence[int]], budget: int, device: torch.device) -> Iterator[PromptPass]:
+    """Passes over consecutive prompts, each of up to `budget` packed tokens or one longer prompt. Each reads common
+    prefixes of its prompts (such as a system prompt) once."""
+    rows = [EncodedRow(tuple(prompt), ()) for prompt in prompts]
+    common = common_tokens(RowList(rows))
+    first, tokens = 0, common
+    for index, row in enumerate(rows):
+        own = len(row) - common
+        if index > first and tokens + own > budget:
+            yield _pass(rows, first, index, device)
+            first, tokens = index, common
+        tokens += own
+    yield _pass(rows, first, len(rows), device)
+
+
+def _pass(rows: Sequence[EncodedRow], first: int, end: int, device: torch.device) -> PromptPass:
+    own = rows[first:end]
+    packed = pack(collate(own, 0, device), with_last=True, common=True)
+    common = packed.layout.common
+    last = packed.last if common is None else common.place[packed.last]
+    spans = tuple((place + 1 - len(row), len(row)) for row, place in zip(own, last.tolist(), strict=True))
+    return PromptPass(first, end, packed, spans)

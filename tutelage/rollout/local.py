@@ -11,14 +11,12 @@ from torch import Tensor
 from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.engines.interface import PromptTokens
+from tutelage.engines.lines import ENDLESS
 from tutelage.engines.sampling import answers, lines_at_once
 from tutelage.models.policy import Policy
 from tutelage.rollout.continuous_batch import ContinuousBatch
 from tutelage.rollout.drafts import Drafts
 from tutelage.rollout.generator import Generator
-
-ENDLESS = 1 << 40
-"""Tokens of a context without a limit."""
 
 
 class LocalGenerator:

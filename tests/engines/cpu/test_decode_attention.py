@@ -6,7 +6,7 @@ import torch
 from tutelage.engines.cpu import prompt_cache
 from tutelage.engines.cpu.decode_attention import over_prompt_and_answer
 from tutelage.engines.cpu.prompt_cache import PromptCache
-from tutelage.engines.cpu.prompt_passes import prompt_passes
+from tutelage.engines.packing import prompt_passes
 
 CPU = torch.device("cpu")
 

@@ -24,11 +24,10 @@ from torch import Tensor, nn
 from tutelage.core.batch import Rows
 from tutelage.engines.cpu.forward_pass import LayerActivations, LayerCache
 from tutelage.engines.cpu.fused.layer import FusedLayer
-from tutelage.engines.cpu.prompt_passes import PromptPass
 from tutelage.engines.devices import available_memory
 from tutelage.engines.interface import PromptBatch, RolloutSize
 from tutelage.engines.network import inner, trunk
-from tutelage.engines.packing import PackedRows
+from tutelage.engines.packing import PackedRows, PromptPass
 
 SAMPLE = 100
 """Elements of each weight that are compared to detect a change."""

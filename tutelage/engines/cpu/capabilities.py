@@ -20,15 +20,13 @@ from tutelage.engines.cpu.native.bindings import is_available, warn_disabled
 from tutelage.engines.cpu.native.compiled_step import NativeStep, can_be_laid_out
 from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.interface import Decoders
+from tutelage.engines.lines import ENDLESS
 from tutelage.engines.network import Backbone, attention_window, context_of, has_forward_hooks, inner, trunk
 from tutelage.engines.packing import layout_of
 from tutelage.engines.trials import HALF_TOLERANCE, LONGEST, agree, decodes, passes, tokens_of, without_dropout
 
 STEP_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: HALF_TOLERANCE}
 """Tolerance for rounding between the compiled step and the layers, relative to the largest state."""
-ENDLESS = 1 << 40
-"""Number of tokens larger than any row."""
-_NO_WINDOW = 1 << 62
 _log = logging.getLogger(__name__)
 
 
@@ -64,8 +62,11 @@ class Capabilities:
 
     @cached_property
     def _reach(self) -> float:
+        """Longest sequence on which the attention is plain; 0 if it is not plain or cannot be replaced."""
+        probe = _Probe()
         with without_dropout(self.model), _without_autocast(self.model):
-            return _tried_reach(self.model)
+            is_plain = passes(_packs, self.model, probe)
+        return min(probe.reach, attention_window(self.model)) if is_plain else 0
 
     def shares_prompts(self, rows: Rows | RowList) -> bool:
         """Whether the model can read the rows as one packed sequence with every distinct prompt once. Logs one warning
@@ -196,12 +197,6 @@ def _without_autocast(model: nn.Module) -> Any:
     return torch.autocast(next(model.parameters()).device.type, enabled=False)
 
 
-def _tried_reach(model: nn.Module) -> float:
-    """Longest sequence on which the attention of `model` is plain; 0 if it is not plain or cannot be replaced."""
-    probe = _Probe()
-    return min(probe.reach, attention_window(model)) if passes(_packs, model, probe) else 0
-
-
 def _packs(model: nn.Module, probe: "_Probe") -> bool:
     """Whether the attention of `probe` keeps two sequences of a row apart, the second at the end of the context, where
     factors may depend on positions."""
@@ -234,7 +229,7 @@ class _Probe:
             raise NotImplementedError
         if mask is not None or dropout:
             raise NotImplementedError
-        self.reach = min(self.reach or _NO_WINDOW, sliding_window or _NO_WINDOW)
+        self.reach = min(self.reach or ENDLESS, sliding_window or ENDLESS)
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         grouped = query.unflatten(1, (key.shape[1], -1))
         scores = torch.einsum("bkgtw,bksw->bkgts", grouped, key).float() * scale

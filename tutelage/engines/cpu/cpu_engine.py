@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Pairs, Rows, TokenScores
@@ -25,20 +25,28 @@ from tutelage.engines.cpu.allocator import (
     release_freed_memory,
 )
 from tutelage.engines.cpu.capabilities import Capabilities
-from tutelage.engines.cpu.decoders import CpuDecoders, NativeDecoder, decoder_class
+from tutelage.engines.cpu.decoders import CpuDecoders, NativeDecoder, NativeLines, decoder_class
 from tutelage.engines.cpu.decoding_weights import decoding_weights
-from tutelage.engines.cpu.forward_pass import differentiable_twice
+from tutelage.engines.cpu.forward_pass import (
+    LayerCache,
+    attention_by,
+    differentiable_twice,
+    forward_pass,
+    packed_states,
+)
 from tutelage.engines.cpu.fused import fuse, keep_states_in_float32
+from tutelage.engines.cpu.fused.embedding import rows_at
 from tutelage.engines.cpu.head import KERNELS, differentiable_linear
 from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.cpu.native.build import multiplies_bf16
-from tutelage.engines.cpu.native_lines import NativeLines
-from tutelage.engines.cpu.states import states_at_end, states_before
+from tutelage.engines.cpu.packed_attention import packed_attention
+from tutelage.engines.cpu.products import products
 from tutelage.engines.cpu.weight_gradients import Gradients, total_norm
 from tutelage.engines.interface import Decoders, RolloutSize
 from tutelage.engines.lines import Lines
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
+from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.plain import PlainEngine
 
 _log = logging.getLogger(__name__)
@@ -70,7 +78,8 @@ class CpuEngine(PlainEngine):
         self._cache: ActivationCache | None = None
         self._verified = False  # whether scores from cached activations were verified
         self._fits = True  # whether decoding weights fitted into memory last time
-        self._exact = self.dtype == torch.bfloat16 and not multiplies_bf16() and _is_float32(self.model)
+        whole = all(weight.dtype == torch.float32 for weight in self.model.parameters())  # as in training
+        self._exact = self.dtype == torch.bfloat16 and not multiplies_bf16() and whole
         if self._exact:
             _log.warning(
                 "This CPU has no bf16 instructions, so forward and backward passes compute in float32, which is "
@@ -110,11 +119,15 @@ class CpuEngine(PlainEngine):
             return states_before(self._capabilities, rows, cache)
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
-        """See `Engine.last_states`. Reads each distinct prompt once."""
+        """See `Engine.last_states`. Reads each distinct prompt and row once."""
         if not self._capabilities.shares_prompts(rows):
             return super().last_states(rows)
+        first, same = distinct(rows)
+        if len(first) < len(rows):
+            return rows_at(self.last_states(rows.rows(first)), same)
         with self.precision():
-            return states_at_end(self._capabilities, rows)
+            packed = pack(rows, with_last=True, common=True)
+            return _states_at(packed.last, packed, self._capabilities)
 
     def score(self, rows: Rows, **options: Any) -> TokenScores:
         """See `Engine.score` for the `options`. Reads equal rows once, unless there is a reference. The first scores
@@ -199,22 +212,35 @@ class CpuEngine(PlainEngine):
 
     def _cache_for(self, size: RolloutSize) -> ActivationCache | None:
         """The emptied activation cache; None if the model does not support it or its activations would not fit."""
-        half = self.dtype == torch.bfloat16
-        if self._cache is None and self._keeps_activations():
-            self._cache = ActivationCache(self.model)
-        if self._cache is None or not self._cache.start(size, half=half):
+        if self._cache is None:
+            same = self.dtype == torch.float32 or self._decodes_as_it_scores()  # as those that the update needs
+            self._cache = ActivationCache(self.model) if same and self._capabilities.keeps_activations() else None
+        if self._cache is None or not self._cache.start(size, half=self.dtype == torch.bfloat16):
             return None
         return self._cache
-
-    def _keeps_activations(self) -> bool:
-        """Whether the activations of sampling can be cached and equal those that the update needs."""
-        same = self.dtype == torch.float32 or self._decodes_as_it_scores()
-        return same and self._capabilities.keeps_activations()
 
     def _tokens_taken(self) -> int:
         return 0 if self._cache is None else self._cache.taken
 
 
-def _is_float32(model: nn.Module) -> bool:
-    """Whether all weights are float32, as in training."""
-    return all(weight.dtype == torch.float32 for weight in model.parameters())
+def states_before(capabilities: Capabilities, rows: Rows, cache: ActivationCache | None = None) -> Float[Tensor, "M d"]:
+    """The hidden state before each of the M completion tokens of all rows, row by row.
+
+    Distinct prompts and their common prefixes (such as a system prompt) are read once, padding never, which the model
+    must support (see `Capabilities.shares_prompts`). Activations of these rows in `cache` are reused.
+    """
+    half = torch.is_autocast_enabled(rows.prompt.device.type)
+    apart = half or products().is_invariant  # separate as in decoding, for bit-identical results
+    packed = pack(rows.contexts, with_last=False, apart=apart, common=True)
+    activations = None if cache is None else cache.lookup(rows.contexts, packed)
+    return _states_at(packed.before[rows.places], packed, capabilities, activations)
+
+
+def _states_at(
+    index: Tensor, packed: PackedRows, capabilities: Capabilities, activations: LayerCache | None = None
+) -> Tensor:
+    """The states of packed rows at `index`, Int[n], which may contain duplicates. Float[n, d]"""
+    model = capabilities.model
+    attending = attention_by(model, packed_attention(packed.layout))
+    with capabilities.selecting(index) as places, forward_pass(activations=activations), attending:
+        return rows_at(packed_states(model, packed.tokens, packed.positions), places)

@@ -8,10 +8,11 @@ for architectures with other kinds of attention or caches.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from tutelage.core.batch import Rollout
@@ -21,15 +22,20 @@ from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.decoding_weights import DecodingWeights
 from tutelage.engines.cpu.forward_pass import attention_by, forward_pass, of_one_token
 from tutelage.engines.cpu.fused.torch_step import FusedStep
-from tutelage.engines.cpu.native.compiled_step import NativeStep, NativeWeights, joint_states, native_head
+from tutelage.engines.cpu.native.compiled_step import (
+    NativeStep,
+    NativeWeights,
+    joint_states,
+    line_structs,
+    native_head,
+    piece_attention,
+)
 from tutelage.engines.cpu.prompt_cache import PromptCache
-from tutelage.engines.cpu.prompt_passes import PromptPass, prompt_passes
 from tutelage.engines.interface import Decoder, PromptBatch
+from tutelage.engines.lines import ENDLESS, READ_AT_ONCE, Lines
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
-
-READ_AT_ONCE = 4096
-"""Prompt tokens per forward pass: enough to keep a CPU busy, few enough for its memory."""
+from tutelage.engines.packing import PromptPass, prompt_passes
 
 
 def decoder_class(capabilities: Capabilities, head: Head, tokens: int) -> "type[Decoder]":
@@ -80,7 +86,7 @@ class CpuDecoders:
         joined = [decoder for decoder in decoders if isinstance(decoder, NativeDecoder) and decoder.can_join]
         if len(joined) < len(decoders):
             return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
-        return joint_step(joined, tokens)
+        return list(joint_logits(joined, torch.cat(list(tokens))).split([len(own) for own in tokens]))
 
     def restore(self) -> None:
         """See `Decoders.restore`."""
@@ -252,14 +258,81 @@ class NativeDecoder(SharedDecoder):
         return self.native
 
 
-def joint_step(decoders: Sequence[NativeDecoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
-    """`NativeDecoder.step` for several decoders, reading the weights once."""
-    return list(joint_logits(decoders, torch.cat(list(tokens))).split([len(own) for own in tokens]))
-
-
 def joint_logits(decoders: Sequence[NativeDecoder], tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
-    """The logits of `joint_step`, one decoder after another."""
+    """`NativeDecoder.step` for several decoders, reading the weights once. Their logits, one decoder after another."""
     positions = [decoder.kv_cache.open() for decoder in decoders]
     steps = [decoder.native for decoder in decoders if decoder.native is not None]
     states = joint_states(steps, tokens, torch.cat(positions))
     return decoders[0].head.logits(states)
+
+
+class NativeLines(Lines[PromptCache, NativeDecoder]):
+    """Lines on the compiled step: one cache of a prompt and one completion for each, with shared keys of equal prompts.
+
+    What a line reads after its prompt is its completion, whether it was sampled or not. So prompt and rest are the
+    prefix and the suffix of the training forward pass, and what lines compute is bit-identical to it (see
+    `NativeDecoder`), whatever is read beside them and in whatever pieces.
+    """
+
+    packs = True
+
+    def __init__(self, decoders: CpuDecoders) -> None:
+        super().__init__()
+        self.decoders = decoders
+
+    def _read(self, prompts: Sequence[tuple[int, ...]]) -> list[tuple[PromptCache, Float[Tensor, " V"]]]:
+        decoder = NativeDecoder(self.decoders, PromptBatch(tuple(prompts), (1,) * len(prompts)), 1)
+        logits, cache = decoder.start(), decoder.kv_cache
+        return [(cache.line(place, ENDLESS), own) for place, own in enumerate(logits)]
+
+    def _begin(self, prompt: PromptCache) -> NativeDecoder:
+        return NativeDecoder(self.decoders, PromptBatch(((0,),), (1,)), ENDLESS, prompt.line(0, ENDLESS)).compiled()
+
+    def _continue(
+        self, lines: Sequence[NativeDecoder], pieces: Sequence[Sequence[int]], counts: Sequence[int]
+    ) -> Float[Tensor, "N V"]:
+        if all(len(piece) == 1 for piece in pieces):
+            return joint_logits(lines, torch.tensor([token for (token,) in pieces]))
+        first, attention = lines[0], PieceAttention(lines, list(map(len, pieces)))
+        tokens = torch.tensor([token for piece in pieces for token in piece])
+        last = torch.cat([torch.arange(end - count, end) for end, count in zip(attention.ends, counts, strict=True)])
+        states = first.read(tokens, attention.positions, last, attention_by(first.model, attention))
+        attention.advance()
+        return first.head.logits(states)
+
+    def _cut(self, line: NativeDecoder, count: int) -> None:
+        line.kv_cache.written -= count
+
+
+class PieceAttention:
+    """The attention function of a pass over the next `lengths` tokens of some lines, for `attention_by`.
+
+    It stores their keys and values.
+    """
+
+    def __init__(self, lines: Sequence[NativeDecoder], lengths: Sequence[int]) -> None:
+        self.caches, self.lengths = [line.kv_cache for line in lines], lengths
+        self.positions = torch.cat(
+            [
+                torch.arange(length) + cache.starts + cache.reserve(length)
+                for cache, length in zip(self.caches, lengths, strict=True)
+            ]
+        )
+        self.ends = torch.tensor(lengths).cumsum(0)
+        steps = [line.native for line in lines if line.native is not None]
+        self.structs = line_structs(steps)
+        self.index = {layer.self_attn: index for index, layer in enumerate(steps[0].layers)}
+
+    def __call__(
+        self, layer: nn.Module, query: Float[Tensor, "1 H N w"], key: Float[Tensor, "1 K N w"],
+        value: Float[Tensor, "1 K N w"], mask: Any, **more: Any,
+    ) -> tuple[Float[Tensor, "1 N H w"], None]:  # fmt: skip
+        """See `forward_pass.Attention`."""
+        dtype = self.caches[0].dtype
+        tensors = (x.to(dtype).squeeze(0).transpose(0, 1) for x in (query, key, value))
+        return piece_attention(self.structs, self.index[layer], self.ends, *tensors)[None], None
+
+    def advance(self) -> None:
+        """Count the tokens as written, after all layers have read them."""
+        for cache, length in zip(self.caches, self.lengths, strict=True):
+            cache.written += length

@@ -19,7 +19,7 @@ from tutelage.engines.cpu.decode_attention import over_prompt_and_answer
 from tutelage.engines.cpu.forward_pass import Attention
 from tutelage.engines.cpu.native.bindings import LANES
 from tutelage.engines.cpu.packed_attention import packed_attention
-from tutelage.engines.cpu.prompt_passes import PromptPass
+from tutelage.engines.packing import PromptPass
 
 Prompts = Float[Tensor, "K _ _"]
 """Keys or values of whole prompts, as tokens [K, N, w] or as rows [K, R, n]."""

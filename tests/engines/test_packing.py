@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tutelage.core.rows import COMMON
-from tutelage.engines.cpu.prompt_passes import prompt_passes
+from tutelage.engines.packing import prompt_passes
 
 CPU = torch.device("cpu")
 SYSTEM, OTHER = tuple(range(100, 150)), tuple(range(200, 220))

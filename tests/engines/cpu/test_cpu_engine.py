@@ -12,7 +12,7 @@ from tutelage.base import config
 from tutelage.core.batch import Pairs
 from tutelage.core.rows import COMMON, EncodedRow, RowList, by_shared_tokens, collate, common_tokens, shares
 from tutelage.engines import packing
-from tutelage.engines.cpu import states
+from tutelage.engines.cpu import cpu_engine
 from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.forward_pass import differentiable_twice
 from tutelage.engines.network import inner
@@ -88,7 +88,7 @@ def same_gradients(got, expected):
 def reading(monkeypatch):
     """The number of tokens of each forward pass through a trunk."""
     counts = []
-    line, aligned = states.packed_states, PlainEngine._aligned
+    line, aligned = cpu_engine.packed_states, PlainEngine._aligned
 
     def counted_line(model, tokens, positions):
         counts.append(len(tokens))
@@ -99,7 +99,7 @@ def reading(monkeypatch):
         counts.append(out.shape[0] * out.shape[1])
         return out
 
-    monkeypatch.setattr(states, "packed_states", counted_line)
+    monkeypatch.setattr(cpu_engine, "packed_states", counted_line)
     monkeypatch.setattr(PlainEngine, "_aligned", counted_aligned)
     return counts
 
