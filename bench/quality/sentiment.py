@@ -19,8 +19,7 @@ from bench.quality.sentiment_page import enough, figures, section
 from tutelage.base import config
 from tutelage.data.record_files import write_jsonl
 from tutelage.data.records import Prompt
-from tutelage.models.drift import response_logp
-from tutelage.models.policy import Policy
+from tutelage.models.policy import Policy, response_logp
 from tutelage.rollout.inference.completion_records import sample_completions
 from tutelage.train.run.json_lines import read_lines
 

@@ -14,8 +14,7 @@ from tutelage.data.chat_stream import MOST_CALLS, ChatStream, ReplyPiece
 from tutelage.data.json_values import DEEPEST
 from tutelage.data.records import Message, ToolCall, user
 from tutelage.data.transport import HttpRefusal, Unanswered
-from tutelage.rollout.serving.protocol.bodies import ChatFields
-from tutelage.rollout.serving.protocol.request_fields import read_fields
+from tutelage.rollout.serving.protocol.request_fields import ChatFields, read_fields
 from tutelage.rollout.serving.protocol.requests import read_conversation
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"

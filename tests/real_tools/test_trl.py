@@ -15,7 +15,7 @@ from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout.environment import Environment
-from tutelage.rollout.environment_class import EnvironmentClass
+from tutelage.rollout.episodes import EnvironmentClass
 from tutelage.rollout.generator import encode_prompts, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.player import Player

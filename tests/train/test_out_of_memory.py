@@ -28,9 +28,8 @@ from tutelage.data.chat_tokens import end_token_ids
 from tutelage.data.records import Prompt
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
-from tutelage.models.drift import response_logp
 from tutelage.models.heads import new_reward_model
-from tutelage.models.policy import Policy
+from tutelage.models.policy import Policy, response_logp
 from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Completions
 from tutelage.train.rl.batch_scores import score_rows

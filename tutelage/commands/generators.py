@@ -119,8 +119,7 @@ def environment_of(settings: EpisodeSettings) -> "Environment | None":
     from tutelage.base.modules import function_named  # imported here: other runs need neither tools nor a player
     from tutelage.rollout.agent import AgentProgram
     from tutelage.rollout.environment import Environment
-    from tutelage.rollout.environment_class import EnvironmentClass
-    from tutelage.rollout.episodes import play_with_tools
+    from tutelage.rollout.episodes import EnvironmentClass, play_with_tools
     from tutelage.rollout.tools.builtin import load_tools
 
     tools, turns, seconds = load_tools(settings.tools), settings.turns, settings.environment_timeout

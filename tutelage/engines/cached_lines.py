@@ -16,8 +16,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from tutelage.core.rows import left_padded, positions
-from tutelage.engines.cached_decoders import last_states, next_logits
-from tutelage.engines.kv_cache import PreallocatedLayer, preallocated
+from tutelage.engines.cached_decoders import PreallocatedLayer, last_states, next_logits, preallocated
 from tutelage.engines.lines import READ_AT_ONCE, Lines
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone, cache_name, inner, takes_positions, trunk

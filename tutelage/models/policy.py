@@ -1,6 +1,8 @@
-"""A causal language model as a policy: from tokens to log-probabilities of the completion."""
+"""A causal language model as a policy: from tokens to log-probabilities of the completion, its divergence from another
+policy, and perplexities under it."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +23,7 @@ from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, end_ids_of, head_of, inner
 from tutelage.engines.trials import verified_head
 from tutelage.models.backbone import load_whole, save_model
+from tutelage.models.budget import Budget, token_values
 from tutelage.models.engine_model import EngineModel
 from tutelage.models.merging import merge, output_of, refuse_difference
 from tutelage.models.model_files import check_saved
@@ -220,3 +223,32 @@ def _copy_adapter(model: PeftModel, source: str, target: str) -> None:
             if "lora_" in name and target in words:
                 parameter.copy_(own[".".join(source if word == target else word for word in words)])
                 parameter.requires_grad_(False)
+
+
+def response_logp(
+    policy: Policy, rows: Rows, *, temperature: float = 1.0, budget: int | Budget = 8192
+) -> Float[Tensor, "B R"]:
+    """log π of every completion token under `policy`."""
+    return token_values(
+        policy.split, lambda part: policy.scores(part, temperature=temperature).logp, rows, Budget.of(budget)
+    )
+
+
+def sequence_kl(
+    rollout: Rollout, other: Policy, *, temperature: float, budget: int | Budget = 8192
+) -> tuple[float, float]:
+    """KL(π‖other) in nats per completion, from completions sampled by π: (k1 estimate, its standard error).
+
+    The mean over completions of Σ_t log π(token) − log other(token), both at the sampling temperature. Both models must
+    have the same vocabulary.
+    """
+    theirs = response_logp(other, rollout, temperature=temperature, budget=budget)
+    per_answer = ((rollout.logp - theirs) * rollout.mask).sum(1)
+    error = float(per_answer.std()) / math.sqrt(len(per_answer)) if len(per_answer) > 1 else math.nan
+    return float(per_answer.mean()), error
+
+
+def perplexity(policy: Policy, rows: Rows, *, budget: int | Budget = 8192) -> float:
+    """Perplexity of the completions under `policy`: exp of the mean negative log-likelihood per completion token."""
+    logp = response_logp(policy, rows, budget=budget)
+    return math.exp(min(700.0, -float((logp * rows.mask).sum() / rows.mask.sum().clamp(min=1))))

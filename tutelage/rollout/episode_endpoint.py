@@ -35,9 +35,8 @@ from tutelage.rollout.serving.model_routes import (
     departure,
     event,
 )
-from tutelage.rollout.serving.protocol.bodies import ChatFields
 from tutelage.rollout.serving.protocol.replies import Json, finish_of, message_json
-from tutelage.rollout.serving.protocol.request_fields import RequestError, read_fields, refusal
+from tutelage.rollout.serving.protocol.request_fields import ChatFields, RequestError, read_fields, refusal
 from tutelage.rollout.serving.protocol.requests import read_conversation
 
 T = TypeVar("T")

@@ -31,8 +31,7 @@ from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
-from tutelage.models.drift import perplexity, sequence_kl
-from tutelage.models.policy import Policy
+from tutelage.models.policy import Policy, perplexity, sequence_kl
 from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.rubric import without_dropout

@@ -5,9 +5,15 @@ from typing import Any
 import pytest
 from offenders import for_each
 
-from tutelage.rollout.serving.protocol.bodies import ChatFields, CompletionsFields, GenerateFields, MessageFields
 from tutelage.rollout.serving.protocol.model import Limits
-from tutelage.rollout.serving.protocol.request_fields import RequestError, read_fields
+from tutelage.rollout.serving.protocol.request_fields import (
+    ChatFields,
+    CompletionsFields,
+    GenerateFields,
+    MessageFields,
+    RequestError,
+    read_fields,
+)
 
 LIMITS = Limits(tokens=80, answers=64, context=96, vocabulary=300)
 

@@ -8,8 +8,7 @@ from call_templates import SCHEMA
 from offenders import for_each
 
 from tutelage.data.records import Message, ToolCall, message_row
-from tutelage.rollout.serving.protocol.bodies import ChatFields
-from tutelage.rollout.serving.protocol.request_fields import RequestError, read_fields
+from tutelage.rollout.serving.protocol.request_fields import ChatFields, RequestError, read_fields
 from tutelage.rollout.serving.protocol.requests import read_conversation
 
 ASKED = {"role": "user", "content": "How far?"}

@@ -12,8 +12,8 @@ from uuid import uuid4
 from tutelage.data.records import Message, Messages, ToolCall, call_json
 from tutelage.data.tool_calls import CallForm
 from tutelage.rollout.serving.jobs import CompletionPiece, FinishReason, Generation, Scoring, TokenLogp, Version
-from tutelage.rollout.serving.protocol.bodies import ChatFields, CompletionsFields, TextFields
 from tutelage.rollout.serving.protocol.model import ServedModel
+from tutelage.rollout.serving.protocol.request_fields import ChatFields, CompletionsFields, TextFields
 
 Json = dict[str, Any]
 

@@ -12,16 +12,21 @@ from tutelage.data.records import Message, Messages, Role, tools_of
 from tutelage.data.row_values import Unusable
 from tutelage.data.tool_calls import read_calls, read_tools
 from tutelage.rollout.serving.jobs import Generation, Scoring
-from tutelage.rollout.serving.protocol.bodies import (
+from tutelage.rollout.serving.protocol.model import MOST_STOPS, ServedModel
+from tutelage.rollout.serving.protocol.replies import ChatReply, CompletionsReply, GenerateReply
+from tutelage.rollout.serving.protocol.request_fields import (
     ChatFields,
     CompletionsFields,
     GenerateFields,
+    Ids,
     MessageFields,
+    RequestError,
     SamplingFields,
+    convert,
+    excerpt,
+    read_fields,
+    refusal,
 )
-from tutelage.rollout.serving.protocol.model import MOST_STOPS, ServedModel
-from tutelage.rollout.serving.protocol.replies import ChatReply, CompletionsReply, GenerateReply
-from tutelage.rollout.serving.protocol.request_fields import Ids, RequestError, convert, excerpt, read_fields, refusal
 
 DEFAULT_TOKENS = 16
 """Default number of tokens of a completion, as in OpenAI's API."""

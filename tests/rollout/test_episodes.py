@@ -9,7 +9,7 @@ from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout.environment import Environment
-from tutelage.rollout.environment_class import EnvironmentClass
+from tutelage.rollout.episodes import EnvironmentClass
 from tutelage.rollout.tools.calculator import calculator
 from tutelage.rollout.tools.tool import Toolbox, tool_of
 
