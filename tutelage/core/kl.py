@@ -35,10 +35,6 @@ from torch import Tensor
 from tutelage.core.pieces import State, apply, check_range, init
 
 
-def _k1(x: Tensor) -> Tensor:
-    return x
-
-
 def _k2(x: Tensor) -> Tensor:
     return x**2 / 2
 
@@ -50,7 +46,7 @@ def _k3(x: Tensor) -> Tensor:
 K3_RATIO = "k3_ratio"
 """The estimator that is weighted with the ratio of the policy to the sampler."""
 ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
-    "k1": _k1,
+    "k1": lambda x: x,
     "k2": _k2,
     "mse": _k2,
     "k3": _k3,

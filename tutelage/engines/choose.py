@@ -110,17 +110,12 @@ def choose_dtype(name: config.DtypeName, device: torch.device, engine: config.En
         return torch.bfloat16 if name == "bf16" else torch.float32
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-    if device.type != "cpu" or hidden < LEAST_FEATURES:
+    if device.type != "cpu" or hidden < LEAST_FEATURES or engine_name(engine, device) != "cpu":
         return torch.float32
-    return torch.bfloat16 if engine_name(engine, device) == "cpu" and _multiplies_bf16(hidden) else torch.float32
-
-
-def _multiplies_bf16(hidden: int) -> bool:
-    """Whether the CPU engine's bf16 products are faster than its float32 products on this machine."""
     from tutelage.engines.cpu.native import matrix_products
     from tutelage.engines.cpu.native.build import multiplies_bf16
 
-    return multiplies_bf16() and matrix_products.supports(hidden)
+    return torch.bfloat16 if multiplies_bf16() and matrix_products.supports(hidden) else torch.float32
 
 
 def processor_engine() -> ProcessorEngine:

@@ -202,7 +202,12 @@ class StopCondition:
     def __init__(self, tokenizer: Any, end_ids: Sequence[int], stop: Sequence[str], device: torch.device) -> None:
         self.tokenizer, self.stop = tokenizer, tuple(stop)
         self.end_ids = torch.tensor(end_ids, dtype=torch.long, device=device)
-        self.special = _special_tokens(tokenizer) if stop else {}
+        self.special: dict[int, str] = {}
+        """Ids and names of the tokens that `plain_text` omits."""
+        if stop:
+            added = tokenizer.added_tokens_decoder.items()
+            self.special = {index: token.content for index, token in added if token.special}
+            self.special |= zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
         for text in stop:
             for special in self.special.values():
                 if special in text:
@@ -244,9 +249,3 @@ def plain_text(tokens: Sequence[int], tokenizer: Any) -> str:
     """The text of tokens, without special tokens, for the search of stop strings."""
     text: str = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text
-
-
-def _special_tokens(tokenizer: Any) -> dict[int, str]:
-    """Ids and names of the tokens that `plain_text` omits."""
-    added = {index: token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))

@@ -56,6 +56,7 @@ def outline_of(model: nn.Module) -> Transformer:
     heads = size_in(settings, "num_attention_heads")  # none in a recurrent model, which keeps no keys either
     width = size_in(settings, "head_dim") or hidden // max(1, heads)
     shared = size_in(settings, "num_key_value_heads") or heads
+    active = size_in(settings, "num_experts_per_tok") or 1
     lists = [part for part in whole.modules() if isinstance(part, nn.ModuleList)]
     decoders = next((part for part in lists if len(part) == layers), max(lists, key=_weights))
     return Transformer(
@@ -65,7 +66,7 @@ def outline_of(model: nn.Module) -> Transformer:
         largest_layer=max(map(_weights, decoders)),
         layers=layers,
         hidden=hidden,
-        feed_forward=_feed_forward(settings),
+        feed_forward=active * (size_in(settings, "moe_intermediate_size") or feed_forward_width(settings)),
         attention=heads * width,
         key_values=2 * layers * shared * width,
         vocabulary=int(settings.vocab_size),
@@ -92,9 +93,3 @@ def _matrices(network: nn.Module, settings: Any) -> float:
         p for name, p in network.named_parameters() if p.dim() > 1 and id(p) not in embeddings and "lora_" not in name
     ]
     return sum(p.numel() * (share if p.dim() == 3 else 1.0) for p in counted)
-
-
-def _feed_forward(settings: Any) -> int:
-    """Intermediate size of the feed-forward block, summed over active experts."""
-    active = size_in(settings, "num_experts_per_tok") or 1
-    return active * (size_in(settings, "moe_intermediate_size") or feed_forward_width(settings))

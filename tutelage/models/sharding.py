@@ -7,7 +7,7 @@ has them, as an ordinary model; in `gathered_to_save` only rank 0 does. They are
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,13 +25,8 @@ from tutelage.models.policy import Policy
 CPU = torch.device("cpu")
 
 
-@dataclass(frozen=True)
-class WholeModel:
-    """The unsharded model, whose weights take memory only while they are gathered."""
-
-    model: Any
-    engine: Engine
-    device: torch.device
+Unsharded = tuple[Any, Engine, torch.device]
+"""The unsharded model, whose weights take memory only while they are gathered, its engine and its device."""
 
 
 def shard_(model: EngineModel, passes: Passes, device: torch.device, *, with_reference: bool = False) -> None:
@@ -43,8 +38,8 @@ def shard_(model: EngineModel, passes: Passes, device: torch.device, *, with_ref
     if with_reference:
         assert isinstance(model, Policy)
         model.freeze_reference(partial(_frozen_copy, model, passes))
-    here = _whole_model(model, device)
-    to_save = here if device.type == "cpu" else _whole_model(model, CPU)
+    here = _unsharded(model, device)
+    to_save = here if device.type == "cpu" else _unsharded(model, CPU)
     outside = model.outside_parameters()
     for parameter in outside:
         parameter.data = parameter.data.to(device)
@@ -64,7 +59,7 @@ def _frozen_copy(policy: Policy, passes: Passes) -> Engine:
     return ShardedEngine(replace(policy.backbone, model=twin), policy.head_in(twin), passes)
 
 
-def _whole_model(model: EngineModel, device: torch.device) -> WholeModel:
+def _unsharded(model: EngineModel, device: torch.device) -> Unsharded:
     """A copy of the current model on a device, with weights that have shapes but no memory."""
 
     def empty(parameter: nn.Parameter) -> nn.Parameter:
@@ -75,27 +70,27 @@ def _whole_model(model: EngineModel, device: torch.device) -> WholeModel:
 
     twin = _twin(model.model, empty, device)
     backbone = replace(model.backbone, model=twin, device=device)
-    return WholeModel(twin, engine_for(backbone, model.head_in(twin)), device)
+    return twin, engine_for(backbone, model.head_in(twin)), device
 
 
 @contextmanager
-def _gathered(model: EngineModel, target: WholeModel, *, needed: bool = True) -> Iterator[None]:
+def _gathered(model: EngineModel, target: Unsharded, *, needed: bool = True) -> Iterator[None]:
     """Context in which the model and its engine are unsharded, on ranks that need them. Collective on entry."""
     assert model.passes is not None
     ranks = model.passes.ranks
-    sharded, engine, device = model.model, model.engine, model.device
-    targets = list(target.model.parameters())
-    for parameter, own in zip(targets, sharded.parameters(), strict=True):
+    sharded = model.model, model.engine, model.device
+    targets = list(target[0].parameters())
+    for parameter, own in zip(targets, model.model.parameters(), strict=True):
         with ranks.connected():
             values = whole(own.detach())
         if needed:
             _fill(parameter, values)
     if needed:
-        model.model, model.engine, model.device = target.model, target.engine, target.device
+        model.model, model.engine, model.device = target
     try:
         yield
     finally:
-        model.model, model.engine, model.device = sharded, engine, device
+        model.model, model.engine, model.device = sharded
         for parameter in targets:
             parameter.untyped_storage().resize_(0)
 

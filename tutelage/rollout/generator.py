@@ -81,14 +81,9 @@ class SampledCompletion:
 
 
 def assemble(
-    prompts: PromptTokens,
-    responses: Sequence[SampledCompletion],
-    *,
-    pad: int,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    prompts: PromptTokens, responses: Sequence[SampledCompletion], *, pad: int, device: torch.device | str = "cpu"
 ) -> Rollout:
-    """Rollout of all completions, grouped by prompt, the same number each; `dtype` is that of `logp`."""
+    """Rollout of all completions, grouped by prompt, the same number each."""
     group, rest = divmod(len(responses), len(prompts.tokens))
     if rest or not group:
         raise ValueError(
@@ -110,7 +105,7 @@ def assemble(
         prompt_mask=prompt_mask.repeat_interleave(group, 0),
         response=column([response.tokens for response in responses], pad, torch.long),
         mask=torch.arange(width, device=device) < lengths[:, None],
-        logp=column([response.logp for response in responses], 0.0, dtype),
+        logp=column([response.logp for response in responses], 0.0, torch.float32),
         terminated=terminated,
         truncated=~terminated,
         group=group,

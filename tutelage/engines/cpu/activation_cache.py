@@ -86,8 +86,10 @@ class ActivationCache:
     def lookup(self, rows: Rows, packed: PackedRows) -> "_PackedActivations | None":
         """The activations of packed rows; None if any are missing. Frees all activations if the weights have
         changed."""
-        if self._index and self._weights_changed():
-            self.forget()
+        if self._index:
+            versions, sample = self._present_fingerprint()
+            if versions != self._fingerprint[0] or not torch.equal(sample, self._fingerprint[1]):
+                self.forget()
         entries = [self._index.get(key) for key in _keys(rows)] if self._index else [None]
         places = [place for place in entries if place is not None]
         if len(places) < len(entries):
@@ -97,10 +99,6 @@ class ActivationCache:
             return None
         self.taken += len(packed.tokens)
         return _PackedActivations(rows, packed, groups, slots)
-
-    def _weights_changed(self) -> bool:
-        versions, sample = self._present_fingerprint()
-        return versions != self._fingerprint[0] or not torch.equal(sample, self._fingerprint[1])
 
     def _present_fingerprint(self) -> tuple[list[int], Tensor]:
         """Version counter and some elements of each weight, since fused optimisers do not increment the counter."""

@@ -160,10 +160,6 @@ def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return y
 
 
-def _has_onednn() -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
 def _library(kind: str, weight: Tensor, x: Tensor) -> Library:
     """The library for a kind of product; torch's for other dtypes and devices, and for empty matrices."""
     float32 = weight.dtype == x.dtype == torch.float32
@@ -223,7 +219,8 @@ def resume(kept: Mapping[str, Any]) -> str:
 def available() -> tuple[Library, ...]:
     """Libraries available on this machine."""
     own: tuple[Library, ...] = ("own",) if matrix_products.multiplies_floats() else ()
-    return (*own, "blas", *(("onednn",) if _has_onednn() else ()))
+    has_onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return (*own, "blas", *(("onednn",) if has_onednn else ()))
 
 
 def _stored_or_measured() -> Products:

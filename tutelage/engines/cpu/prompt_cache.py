@@ -196,7 +196,9 @@ class PromptCache:
         of_prompts = len(outer) == 2
         make = like.new_zeros if of_prompts or self.packed else like.new_empty
         keys, values = (make(*outer, self._rows(tokens), size) for size in sizes)
-        return _columns(keys) if of_prompts and not self.packed else keys, values
+        if of_prompts and not self.packed and keys.dtype == torch.float32:
+            keys = keys.mT.contiguous().mT  # feature by feature, the fastest layout for float32 queries
+        return keys, values
 
     def _rows(self, tokens: int) -> int:
         """Number of layout rows for `tokens` tokens."""
@@ -250,11 +252,6 @@ class PromptCache:
                 for buffer, before in zip(kept, entry.prompt, strict=True):
                     buffer.copy_(before[prompts, :, : buffer.shape[2]])
                 entry.prompt = kept
-
-
-def _columns(keys: Tensor) -> Tensor:
-    """The keys [P, K, Q, w] stored feature by feature, the fastest layout for float32 queries."""
-    return keys.mT.contiguous().mT if keys.dtype == torch.float32 else keys
 
 
 # Layouts --------------------------------------------------------------------------------------------------------------

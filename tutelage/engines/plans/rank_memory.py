@@ -193,6 +193,9 @@ def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: PlanSet
     others = work.critic.parameters if work.critic else 0
     sizes = (model.layers, model.hidden, model.feed_forward)
     each = bytes_per_token(*sizes, half=work.half, checkpointing=setting.checkpointing)
+    group, batch = 0, work.batch
+    if work.sampling is not None and batch.shared:
+        group = group_tokens(max(1, round(batch.prompt)), round(batch.samples), work.sampling.longest)
     return tokens_at_once(
         cluster.device.memory - fixed.held + fixed.moments + 0.75 * fixed.critic,
         weights=(model.parameters + others) // shards,
@@ -201,16 +204,8 @@ def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: PlanSet
         each=each,
         half=work.half,
         on_cpu=not cluster.device.is_gpu,
-        group=_group(work),
+        group=group,
     )
-
-
-def _group(work: Workload) -> int:
-    """Tokens of a pass through a prompt and its completions at maximum length; 0 if the run samples none or they do not
-    share the prompt."""
-    if work.sampling is None or not work.batch.shared:
-        return 0
-    return group_tokens(max(1, round(work.batch.prompt)), round(work.batch.samples), work.sampling.longest)
 
 
 def _activations(work: Workload, share: BatchShape, together: float, setting: PlanSetting) -> tuple[float, float]:

@@ -146,22 +146,18 @@ def launch(processes: int, words: Sequence[str]) -> int:
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             if failure.exitcode < 0 and not os.path.getsize(reports.name):
-                raise _ended(rank, processes, -failure.exitcode) from None
+                number = -failure.exitcode
+                reason = ", as the system does when memory runs out" if number == signal.SIGKILL else ""
+                raise TutelageError(
+                    f"rank {rank} of {processes}: signal {number} ({signal.strsignal(number)}) ended it{reason}. The "
+                    "latest checkpoint, if there is one, is complete: continue a training with --resume."
+                ) from None
             return failure.exitcode if failure.exitcode >= 0 else 128 - failure.exitcode  # as a shell does
         except SignalException as stopped:
             return 128 + int(stopped.sigval)
         finally:
             del os.environ[REPORTS]
     return 0
-
-
-def _ended(rank: int, size: int, number: int) -> TutelageError:
-    """The error of a rank that a signal ended."""
-    reason = ", as the system does when memory runs out" if number == signal.SIGKILL else ""
-    return TutelageError(
-        f"rank {rank} of {size}: signal {number} ({signal.strsignal(number)}) ended it{reason}. The latest checkpoint, "
-        "if there is one, is complete: continue a training with --resume."
-    )
 
 
 def processes_of(words: Sequence[str]) -> tuple[int, list[str]]:

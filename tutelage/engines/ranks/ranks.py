@@ -49,19 +49,15 @@ class Ranks:
             if tensor.numel() < LARGE:
                 kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
             else:
-                self._sum_large(tensor)
+                whole = tensor.contiguous()  # the memory layout may differ between ranks
+                self._all_reduce(whole)
+                if whole is not tensor:
+                    tensor.copy_(whole)
         for small in kinds.values():
             buffer = torch.cat([tensor.reshape(-1) for tensor in small])
             self._all_reduce(buffer)
             for tensor, values in zip(small, buffer.split([t.numel() for t in small]), strict=True):
                 tensor.copy_(values.view_as(tensor))
-
-    def _sum_large(self, tensor: Tensor) -> None:
-        """Sum one tensor in a separate operation. Its memory layout may differ between ranks."""
-        whole = tensor.contiguous()
-        self._all_reduce(whole)
-        if whole is not tensor:
-            tensor.copy_(whole)
 
     def totals(self, values: Mapping[str, float]) -> dict[str, float]:
         """The sum over ranks of each value by its name. A missing name counts as 0."""

@@ -141,26 +141,21 @@ class WholeModel:
         """Do nothing: the next version replaces the last."""
 
 
-@dataclass(frozen=True)
-class Form:
-    """Parses the responses of a server and reports errors of format."""
-
-    name: str
-    read: Callable[[Any], Iterable[TokenResponse]] = field(repr=False)
-
-    def responses(self, connection: Connection, answer: Any, n: int) -> list[TokenResponse]:
-        """Validated completions in a response."""
-        try:
-            responses = list(self.read(answer))
-            sound = len(responses) == n and all(
-                one.tokens and len(one.tokens) == len(one.logp) and all(-1e38 < x < 1e38 for x in one.logp)
-                for one in responses
-            )
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError):
-            sound = False
-        if not sound:
-            raise TutelageError(
-                f"The server {connection.url} did not answer as {self.name} does, with {counted(n, 'response')} of "
-                f"token ids and a finite log-probability of each: {str(answer)[:200]}."
-            )
-        return responses
+def read_responses(
+    api: Api, read: Callable[[Any], Iterable[TokenResponse]], connection: Connection, answer: Any, n: int
+) -> list[TokenResponse]:
+    """The `n` completions in the answer of a server, by `read`. Raises TutelageError for another format."""
+    try:
+        responses = list(read(answer))
+        sound = len(responses) == n and all(
+            one.tokens and len(one.tokens) == len(one.logp) and all(-1e38 < x < 1e38 for x in one.logp)
+            for one in responses
+        )
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError):
+        sound = False
+    if not sound:
+        raise TutelageError(
+            f"The server {connection.url} did not answer as {api.name} does, with {counted(n, 'response')} of token "
+            f"ids and a finite log-probability of each: {str(answer)[:200]}."
+        )
+    return responses

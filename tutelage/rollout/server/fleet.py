@@ -63,7 +63,9 @@ class Fleet:
             except Unanswered as error:
                 self.lose(server, error)
             else:
-                self._found(server)
+                with self._changed:
+                    if self._lost.pop(server.url, None) is not None:
+                        log.warning("The server %s is available again.", server.url)
         if not self.live:
             raise self._nobody()
 
@@ -75,11 +77,6 @@ class Fleet:
                 if self.live:
                     log.warning("%s Its prompts are sent to the other servers.", error)
             self._changed.notify_all()
-
-    def _found(self, server: RolloutServer) -> None:
-        with self._changed:
-            if self._lost.pop(server.url, None) is not None:
-                log.warning("The server %s is available again.", server.url)
 
     @contextmanager
     def _least_busy(self) -> Iterator[RolloutServer]:

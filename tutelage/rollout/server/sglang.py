@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.data.transport import Unanswered
-from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenResponse, WholeModel
+from tutelage.rollout.server.api import Connection, TokenRequest, TokenResponse, WholeModel, read_responses
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SglangApi:
             reason = one.get("meta_info", {}).get("finish_reason") or {}
             if reason.get("type") == "abort":
                 raise Unanswered(f"The server {connection.url} aborted a request: {reason.get('message')}.")
-        return Form(self.name, _generated).responses(connection, answer, request.n)
+        return read_responses(self, _generated, connection, answer, request.n)
 
 
 def _generated(answer: Any) -> Iterator[TokenResponse]:

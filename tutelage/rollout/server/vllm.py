@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.data.transport import HttpRefusal, Unanswered
-from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenResponse, WholeModel
+from tutelage.rollout.server.api import Connection, TokenRequest, TokenResponse, WholeModel, read_responses
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 
@@ -36,7 +36,7 @@ class GenerateApi:
             "sampling_params": sampling_params(request) | {"detokenize": bool(request.sampling.stop)},
             "stream": False,
         }
-        return Form(self.name, _generated).responses(connection, _ask(connection, GENERATE, body), request.n)
+        return read_responses(self, _generated, connection, _ask(connection, GENERATE, body), request.n)
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ class CompletionsApi:
             "return_token_ids": True,
             "stream": False,
         } | sampling_params(request)
-        answer = _ask(connection, COMPLETIONS, body)
-        return Form(self.name, _completed).responses(connection, answer, request.n)
+        return read_responses(self, _completed, connection, _ask(connection, COMPLETIONS, body), request.n)
 
 
 def _ask(connection: Connection, path: str, body: dict[str, object]) -> Any:

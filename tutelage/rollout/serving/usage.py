@@ -97,10 +97,13 @@ class Chat:
     async def _first(self, arrival: Callable[[Results], Awaitable[T]]) -> tuple[Results, T]:
         """The results of the first service of which `arrival` comes, and what it is."""
         for service in self._services:
+            self._service, is_last = service, service is self._services[-1]
             try:
-                results = await self._submit(service)
+                # tokenising a long text must not block other requests
+                self._reply = await asyncio.to_thread(read_chat, self._body, service.model)
+                results = service.submit(self._reply)
                 try:
-                    value = await self._in_time(service, arrival(results))
+                    value = await asyncio.wait_for(arrival(results), None if is_last else self._patience)
                 except BaseException:
                     results.cancel()
                     raise
@@ -141,12 +144,6 @@ class Chat:
         results.cancel()
         self.leave()
 
-    async def _submit(self, service: Service) -> Results:
-        self._service = service
-        # tokenising a long text must not block other requests
-        self._reply = await asyncio.to_thread(read_chat, self._body, service.model)
-        return service.submit(self._reply)
-
     async def _failed(self, service: Service, error: Exception) -> None:
         """Raise the error of the last service, which is recorded unless the request itself is at fault."""
         if service is not self._services[-1]:
@@ -156,11 +153,6 @@ class Chat:
         if not isinstance(error, RequestError) or error.status >= 500:
             await self._record(None)
         raise error
-
-    async def _in_time(self, service: Service, result: Awaitable[T]) -> T:
-        """The result; of a service that is not the last, within the time that it has. Raises TimeoutError."""
-        last = service is self._services[-1]
-        return await asyncio.wait_for(result, None if last else self._patience)
 
     def _record(self, results: Results | None, *, failed: bool = True) -> asyncio.Future[Any]:
         """Record the outcome in another thread; `results` are those of a complete response, `failed` says why there are

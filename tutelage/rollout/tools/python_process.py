@@ -108,11 +108,13 @@ def run_program(code: str, limits: ProgramLimits) -> ProgramResult:
     with _places, tempfile.TemporaryDirectory(prefix="tutelage-python-") as folder:
         Path(folder, "main.py").write_bytes(code.encode("utf-8", "surrogatepass"))
         receive, report = os.pipe()
+        real = Path(sys.executable).resolve().parents[1]  # folders of this Python and its packages
+        prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.base_prefix).resolve()), str(real)}
         values = {
             "folder": folder,
             "report": report,
             "command": [sys.executable, "-sEBu", "-X", "utf8", "main.py"],
-            "prefixes": _prefixes(),
+            "prefixes": sorted(prefixes),
             **{name: getattr(limits, name) for name in ("computing", "seconds", "memory", "processes", "disk")},
         }
         try:
@@ -137,12 +139,6 @@ def run_program(code: str, limits: ProgramLimits) -> ProgramResult:
                 _end(process)
             lines = [json.loads(line) for line in reported]
     return _result(output.decode("utf-8", "replace"), lines, full=full)
-
-
-def _prefixes() -> list[str]:
-    """Folders of this Python and its packages."""
-    real = Path(sys.executable).resolve().parents[1]
-    return sorted({sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.base_prefix).resolve()), str(real)})
 
 
 def _read(process: "subprocess.Popen[bytes]", limits: ProgramLimits) -> tuple[bytes, bool]:

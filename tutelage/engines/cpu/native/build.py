@@ -78,8 +78,10 @@ def built() -> Path:
     ready = None if os.environ.get("CXX") else _prebuilt()
     if ready is not None:
         return ready
-    command = [*_compiler(), *FLAGS, _tuned()]
-    name = hashlib.sha256("\0".join([*command, _version(command[0]), processor()]).encode())
+    native = "-march=native" if platform.machine() in ("x86_64", "AMD64", "i686") else "-mcpu=native"
+    command = [*_compiler(), *FLAGS, native]
+    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False).stdout
+    name = hashlib.sha256("\0".join([*command, version, processor()]).encode())
     name.update(content())
     target = folder() / f"kernels-{name.hexdigest()[:20]}.so"
     if not target.exists():
@@ -198,16 +200,6 @@ def _compiler() -> list[str]:
 def folder() -> Path:
     """Cache folder for machine-specific files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tutelage"
-
-
-def _tuned() -> str:
-    """The compiler flag that enables all instructions of this CPU."""
-    return "-march=native" if platform.machine() in ("x86_64", "AMD64", "i686") else "-mcpu=native"
-
-
-def _version(compiler: str) -> str:
-    process = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    return process.stdout
 
 
 def processor() -> str:

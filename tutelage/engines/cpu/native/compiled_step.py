@@ -125,14 +125,12 @@ def can_be_laid_out(model: nn.Module, dtype: torch.dtype = torch.float32) -> boo
 
 def is_of_one_shape(layers: Iterable[Any]) -> bool:
     """Whether the linear layers of all layers have the same shapes."""
-    return len(set(map(_shape, layers))) == 1
-
-
-def _shape(layer: Any) -> tuple[int, ...]:
-    """The sizes in which layers may differ."""
-    attention, gate = layer.self_attn, layer.mlp
-    products = (attention.q_proj, attention.k_proj, attention.v_proj, gate.up_proj)
-    return (attention.head_dim, *(part.out_features for part in products))
+    shapes = set()
+    for layer in layers:
+        attention = layer.self_attn
+        products = (attention.q_proj, attention.k_proj, attention.v_proj, layer.mlp.up_proj)
+        shapes.add((attention.head_dim, *(part.out_features for part in products)))
+    return len(shapes) == 1
 
 
 def _weight_of(part: Any) -> Tensor:
