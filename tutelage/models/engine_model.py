@@ -16,6 +16,7 @@ from tutelage.engines.interface import Engine
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone, context_of
 from tutelage.engines.ranks.passes import Passes
+from tutelage.models.merging import output_of, refuse_difference
 
 
 class EngineModel(ABC):
@@ -45,6 +46,16 @@ class EngineModel(ABC):
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the model into a folder that `from_pretrained` loads."""
+
+    @staticmethod
+    @abstractmethod
+    def load(path: str) -> Any:
+        """Load a full model from a folder with transformers."""
+
+    def verify(self, folder: Path) -> None:
+        """Raise TutelageError if the full model in a folder, as loaded by transformers, gives different outputs."""
+        saved = output_of(self.load(str(folder)), self.tokenizer)
+        refuse_difference(output_of(self.model, self.tokenizer), saved, self.tokenizer, "The saved model")
 
     @property
     def context(self) -> int | None:

@@ -28,7 +28,7 @@ from tutelage.models import backbone as loading
 from tutelage.models.adapters import add_lora
 from tutelage.models.engine_model import EngineModel
 from tutelage.models.gguf_reader import model_folder
-from tutelage.models.merging import merge, output_of, refuse_difference
+from tutelage.models.merging import merge
 from tutelage.models.model_files import (
     check_adapter,
     check_finite,
@@ -106,10 +106,21 @@ class ScalarModel(EngineModel):
         whole.save(folder)
         write_card(folder, self.tokenizer, self.separator)
 
-    def verify(self, folder: Path) -> None:
-        """Raise TutelageError if the full model in a folder, as loaded by transformers, gives different scores."""
-        saved = output_of(_load_scalar(str(folder)), self.tokenizer)
-        refuse_difference(output_of(self.model, self.tokenizer), saved, self.tokenizer, "The saved model")
+    @staticmethod
+    def load(path: str) -> Any:
+        """Load a full reward model from a folder with transformers."""
+        model, missing = loading.load_exactly(AutoModelForSequenceClassification, path, "reward model")
+        if missing:
+            raise TutelageError(
+                f"{path!r} is not a reward model: {', '.join(missing[:3])} would be random. "
+                "Train one with `tutelage reward`."
+            )
+        if model.config.num_labels != 1:
+            raise TutelageError(
+                f"{path!r} has a head of {counted(model.config.num_labels, 'output')}; a reward model has one."
+            )
+        _head_of(model, path)
+        return model
 
     @torch.no_grad()
     def fingerprint(self) -> list[float]:
@@ -174,7 +185,7 @@ def load_reward_model(settings: config.Model) -> ScalarModel:
         model = _load_scalar_adapter(path)
     else:
         loading.check_folder(path)
-        model = _load_scalar(path)
+        model = ScalarModel.load(path)
     loading.switch_off_dropout(model)
     dtype = loading.pick_dtype(settings, device, model)
     tokenizer = loading.load_tokenizer(path)
@@ -197,21 +208,6 @@ def _separator_in(file: Path) -> str | None:
     if not isinstance(separator, str):
         raise TutelageError(f"{file} is not the description of steps that `tutelage reward --steps` writes.")
     return separator
-
-
-def _load_scalar(path: str) -> Any:
-    model, missing = loading.load_exactly(AutoModelForSequenceClassification, path, "reward model")
-    if missing:
-        raise TutelageError(
-            f"{path!r} is not a reward model: {', '.join(missing[:3])} would be random. "
-            "Train one with `tutelage reward`."
-        )
-    if model.config.num_labels != 1:
-        raise TutelageError(
-            f"{path!r} has a head of {counted(model.config.num_labels, 'output')}; a reward model has one."
-        )
-    _head_of(model, path)
-    return model
 
 
 def _load_scalar_adapter(path: str) -> Any:

@@ -25,7 +25,7 @@ from tutelage.engines.trials import verified_head
 from tutelage.models.backbone import load_whole, save_model
 from tutelage.models.budget import Budget, token_values
 from tutelage.models.engine_model import EngineModel
-from tutelage.models.merging import merge, output_of, refuse_difference
+from tutelage.models.merging import merge
 from tutelage.models.model_files import check_saved
 
 REFERENCE = "reference"  # adapter name of the frozen copy
@@ -38,6 +38,8 @@ class Policy(EngineModel):
     loaded from a folder, it is a frozen copy of that adapter; without LoRA, a frozen copy of the model. Call
     `freeze_reference` before the first step, or `refer_to` another model.
     """
+
+    load = staticmethod(load_whole)
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__(backbone, verified_head(backbone.model))
@@ -202,11 +204,6 @@ class Policy(EngineModel):
         copied = copy.deepcopy(self.model)
         copied.set_adapter("default")
         return merge(copied, self.tokenizer)
-
-    def verify(self, folder: Path) -> None:
-        """Raise TutelageError if the full model in a folder, as loaded by transformers, differs from this policy."""
-        saved = output_of(load_whole(str(folder)), self.tokenizer)
-        refuse_difference(output_of(self.model, self.tokenizer), saved, self.tokenizer, "The saved model")
 
 
 def _adapter_is_zero(model: PeftModel) -> bool:

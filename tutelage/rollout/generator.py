@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.core.batch import Branches, Rollout
+from tutelage.core.batch import Branches, Rollout, extended, stacked
 from tutelage.core.rows import left_padded
 from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Prompt
@@ -119,26 +120,17 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
     """Stack rollouts, padded to a common width."""
     if len(parts) == 1:
         return parts[0]
-    prompt_width = max(part.prompt.shape[1] for part in parts)
-    width = max(part.response.shape[1] for part in parts)
+    whole = stacked(*parts)
 
-    def prompts(name: str) -> Tensor:
-        return torch.cat([_widen(getattr(part, name), prompt_width, left=True) for part in parts])
-
-    def responses(name: str) -> Tensor:
-        return torch.cat([_widen(getattr(part, name), width, left=False) for part in parts])
-
-    def turns(name: str, kind: torch.dtype) -> Tensor:
-        """A column of turns; a part without it has single turns without a reward: zeros."""
+    def responses(name: str, kind: torch.dtype = torch.long) -> Tensor:
+        """A column of tokens; a part without turns has single turns without a reward: zeros."""
         columns = (getattr(part, name) for part in parts)
         filled = [torch.zeros_like(p.mask, dtype=kind) if x is None else x for p, x in zip(parts, columns, strict=True)]
-        return torch.cat([_widen(x, width, left=False) for x in filled])
+        return torch.cat([pad(x, (0, whole.mask.shape[1] - x.shape[1])) for x in filled])
 
-    return Rollout(
-        prompt=prompts("prompt"),
-        prompt_mask=prompts("prompt_mask"),
-        response=responses("response"),
-        mask=responses("mask"),
+    return extended(
+        whole,
+        Rollout,
         logp=responses("logp"),
         terminated=torch.cat([part.terminated for part in parts]),
         truncated=torch.cat([part.truncated for part in parts]),
@@ -146,15 +138,12 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
         ids=tuple(chain.from_iterable(part.ids for part in parts)),
         texts=tuple(chain.from_iterable(part.texts for part in parts)),
         version=None if any(part.version is None for part in parts) else responses("version"),
-        turn=None if all(part.turn is None for part in parts) else turns("turn", torch.long),
-        turn_reward=None if all(p.turn_reward is None for p in parts) else turns("turn_reward", parts[0].logp.dtype),
+        turn=None if all(part.turn is None for part in parts) else responses("turn"),
+        turn_reward=None
+        if all(p.turn_reward is None for p in parts)
+        else responses("turn_reward", parts[0].logp.dtype),
         outcome=None if any(part.outcome is None for part in parts) else torch.cat([p.outcome for p in parts]),  # type: ignore[misc]
         transcripts=tuple(chain.from_iterable(part.transcripts for part in parts)),
         branches=Branches.joined(parts),
         given=None if all(part.given is None for part in parts) else torch.cat([~p.drawn for p in parts]),
     )
-
-
-def _widen(x: Tensor, width: int, *, left: bool) -> Tensor:
-    missing = width - x.shape[1]
-    return torch.nn.functional.pad(x, (missing, 0) if left else (0, missing))
