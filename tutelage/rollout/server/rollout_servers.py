@@ -78,13 +78,13 @@ def addresses(rollouts: str) -> tuple[str, ...]:
     return urls
 
 
-def connect(urls: Sequence[str], *, key: str | None = None, retries: int = 3, wait: float = 1.0) -> list[RolloutServer]:
-    """Connect to servers, all of one kind and release. `key` is TUTELAGE_ENDPOINT_KEY if omitted.
+def connect(urls: Sequence[str], *, retries: int = 3, wait: float = 1.0) -> list[RolloutServer]:
+    """Connect to servers, all of one kind and release, with the key TUTELAGE_ENDPOINT_KEY.
 
     Raises TutelageError for an address without a server, for a server without token ids, and for servers that
     differ.
     """
-    key = os.environ.get(KEY, "") if key is None else key
+    key = os.environ.get(KEY, "")
     check_key(key, "the rollout servers")
     servers = [_found(Connection(url, Transport(f"The server {url}", key, TIMEOUT, retries, wait))) for url in urls]
     for other in servers[1:]:

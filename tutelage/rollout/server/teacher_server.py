@@ -116,16 +116,14 @@ class TeacherServer:
         return tokens, logp
 
 
-def connect_teacher(
-    address: str, tokenizer: Any, *, key: str = "", retries: int = 3, wait: float = 1.0
-) -> TeacherServer:
+def connect_teacher(address: str, tokenizer: Any, *, key: str = "", retries: int = 3) -> TeacherServer:
     """Connect to a teacher, whose vocabulary must be that of `tokenizer`.
 
     Raises TutelageError if nothing responds, nothing is served, or the vocabulary differs.
     """
     check_key(key, "the teacher")
     url = address.rstrip("/").removesuffix("/v1")
-    connection = Connection(url, Transport(f"The teacher at {url}", key, TIMEOUT, retries, wait))
+    connection = Connection(url, Transport(f"The teacher at {url}", key, TIMEOUT, retries))
     try:
         card = base_card(connection)
     except InvalidAddress as error:
