@@ -89,10 +89,10 @@ class LinearTensors(NamedTuple):
         if not names:
             return cls(base.weight, base.bias)
         name = names[0]
-        a, b = (cast(nn.Linear, parts[name]) for parts in (layer.lora_A, layer.lora_B))
+        a, b = cast(nn.Linear, layer.lora_A[name]), cast(nn.Linear, layer.lora_B[name])
         if drops(layer.lora_dropout[name]):
             raise UnsupportedModel("its adapter has dropout")
-        is_plain = all(is_one_matrix(part) and part.bias is None for part in (a, b))
+        is_plain = is_one_matrix(a) and is_one_matrix(b) and not layer.lora_bias[name]
         if len(names) > 1 or not is_plain or name in layer.lora_variant:
             raise UnsupportedModel("its adapter is more than W + s B A")
         return cls(base.weight, base.bias, a.weight, b.weight, float(layer.scaling[name]))

@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import RowList, by_shared_tokens, shares
 from tutelage.engines.gpu.chunked_head import head_scores
 from tutelage.engines.gpu.decoding_copy import TensorModel
-from tutelage.engines.gpu.model_tensors import agreeing_form, network_of
+from tutelage.engines.gpu.model_tensors import agreeing_form, detached, network_of
 from tutelage.engines.gpu.sampler import SlotSampler, on_device
 from tutelage.engines.gpu.span_attention import Spans
 from tutelage.engines.gpu.transformer import (
@@ -192,7 +191,7 @@ class GpuEngine(PlainEngine):
             self._refuse(str(error))
             return None
         # without gradients as tensors: a compiled step is another graph for parameters
-        return network if torch.is_grad_enabled() else tree_map_only(Tensor, Tensor.detach, network)
+        return network if torch.is_grad_enabled() else detached(network)
 
     def _refuse(self, reason: str) -> None:
         """Warn once that the reference engine computes the model; raise TutelageError if this one must."""

@@ -177,3 +177,9 @@ def _weight(module: Any) -> Tensor:
     if set(parameters) != {"weight"} or module._forward_hooks or module._forward_pre_hooks:
         raise UnsupportedModel(f"its {type(module).__name__} has more than a weight")
     return parameters["weight"]
+
+
+def detached(tree: Any) -> Any:
+    """A network, or a part of it, with parameters as tensors without gradients."""
+    own = [x.detach() if isinstance(x, Tensor) else detached(x) if isinstance(x, tuple) else x for x in tree]
+    return tree._make(own) if hasattr(tree, "_make") else tuple(own)
