@@ -165,7 +165,7 @@ def _library(kind: str, weight: Tensor, x: Tensor) -> Library:
     float32 = weight.dtype == x.dtype == torch.float32
     if not float32 or x.device.type != "cpu" or not weight.numel() * x.numel():
         return "blas"
-    library: Library = getattr(products(), kind if len(weight) < WIDE else f"head_{kind}")
+    library: Library = getattr(products(), kind if weight.shape[0] < WIDE else f"head_{kind}")
     return library
 
 

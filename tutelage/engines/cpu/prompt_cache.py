@@ -174,9 +174,19 @@ class PromptCache:
         while room < self.written + count:
             room = self._whole_rows(min(2 * room, self.limit))
         if room > self.room:
-            self.room = room
-            self._move(torch.arange(self.slots, device=self.device), self.width, None)
+            self._grow(room)
         return self.written
+
+    def _grow(self, room: int) -> None:
+        """Make room for `room` tokens of each completion."""
+        self.room, rows = room, self._rows(self.written)
+        self.version += 1
+        for entry in self.layers.values():
+            keys, values = (x.new_empty(*x.shape[:3], self._rows(room), x.shape[4]) for x in entry.answer)
+            for buffer, before in zip((keys, values), entry.answer, strict=True):
+                buffer[:, :, :, :rows] = before[:, :, :, :rows]
+                buffer[:, :, :, rows:] = 0.0
+            entry.answer = keys, values
 
     # Room -------------------------------------------------------------------------------------------------------------
 

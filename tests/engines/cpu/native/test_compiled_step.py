@@ -25,8 +25,9 @@ from tutelage.engines.cpu.decoders import CpuDecoders, NativeDecoder, SharedDeco
 from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.forward_pass import attention_by, of_one_token
 from tutelage.engines.cpu.native import bindings, build
-from tutelage.engines.cpu.native.compiled_step import NativeHead, NativeWeights
+from tutelage.engines.cpu.native.compiled_step import MANY, NativeHead, NativeWeights
 from tutelage.engines.interface import PromptBatch, PromptTokens, RolloutSize
+from tutelage.engines.logprobs import Head
 from tutelage.engines.network import trunk
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
@@ -339,7 +340,7 @@ def check_products(tiny_model):
         torch.nn.init.normal_(output.weight)
         policy.model.set_output_embeddings(output)
         weights = NativeWeights(policy.model, torch.bfloat16)
-        head = NativeHead(weights, weights.head)
+        head = NativeHead(weights, weights.head, Head(output.weight, output.bias))
         for rows in (1, 5, 16, 17, 40):
             x = torch.randn(rows, size, generator=torch.Generator().manual_seed(rows))
             rounded, matrix = x.bfloat16().double(), output.weight.bfloat16().double()
@@ -354,6 +355,17 @@ def check_products(tiny_model):
 @needs_compiler
 def test_products(tiny_model):
     check_products(tiny_model)
+
+
+@needs_compiler
+def test_logits_of_many_rows_have_the_bits_of_few(tiny_model):
+    policy = policy_in(tiny_model("llama", hidden_size=64), dtype="float32")
+    output = torch.nn.Linear(64, 161)
+    policy.model.set_output_embeddings(output)
+    weights = NativeWeights(policy.model)
+    head, x = NativeHead(weights, weights.head, Head(output.weight, output.bias)), torch.randn(MANY, 64)
+    with torch.no_grad():
+        assert torch.equal(head(x), torch.cat([head(x[:100]), head(x[100:])]))
 
 
 @needs_compiler

@@ -21,7 +21,7 @@ from tutelage.engines.cpu.allocator import Arena
 from tutelage.engines.cpu.decoding_weights import is_matrix, matrix, matrix_of
 from tutelage.engines.cpu.fused.linears import AdaptedLinear, adapted_linears, is_decoded, panels_of_layers
 from tutelage.engines.cpu.native.bindings import LANES, compute, size_of, thread_pool
-from tutelage.engines.cpu.native.matrix_products import PanelLinear, floats_of
+from tutelage.engines.cpu.native.matrix_products import PanelLinear, floats_of, multiplies_floats, multiply
 from tutelage.engines.cpu.native.structs import ActivationBlocks, Layer, Matrix, StepLines, StepModel
 from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.engines.logprobs import Head
@@ -259,15 +259,21 @@ def line_structs(steps: Sequence[NativeStep]) -> tuple[Any, Any]:
     return models, (POINTER(StepLines) * len(steps))(*(pointer(step.lines) for step in steps))
 
 
+MANY = 512
+"""Rows from which products on blocks of W are faster than on its panels, although they copy W."""
+
+
 class NativeHead:
     """x Wᵀ + b in C++, for use as the `module` of a `Head`."""
 
-    def __init__(self, weights: NativeWeights, matrix: Matrix) -> None:
-        self.weights, self.matrix = weights, matrix
+    def __init__(self, weights: NativeWeights, matrix: Matrix, head: Head) -> None:
+        self.weights, self.matrix, self.head = weights, matrix, head
 
     def __call__(self, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
         """The raw logits of hidden states."""
-        states = states.float().contiguous()
+        states, weight = states.float().contiguous(), self.head.weight if self.head.is_matrix else None
+        if len(states) >= MANY and weight is not None and not self.matrix.half and multiplies_floats():
+            return multiply(states, weight.T, bias=self.head.bias)
         blocks, features = (-(-size // LANES) for size in states.shape)
         workspace = states.new_empty(thread_pool().threads, blocks, features * LANES, LANES)
         logits = states.new_empty(len(states), self.matrix.out)
@@ -277,4 +283,4 @@ class NativeHead:
 
 def native_head(head: Head, weights: NativeWeights) -> Head:
     """`head` on the compiled product if its matrix was laid out, else `head` itself."""
-    return head if weights.head is None else replace(head, module=NativeHead(weights, weights.head))
+    return head if weights.head is None else replace(head, module=NativeHead(weights, weights.head, head))
