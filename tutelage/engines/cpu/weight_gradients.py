@@ -122,11 +122,7 @@ def add_rows(
     to_table = torch.zeros_like(weight) if place is None else place
     if not begun:
         to_table.zero_()
-    rows = rows.to(to_table.dtype)
-    if elementwise.supports(rows, whole=False, small=True):
-        elementwise.add_rows(to_table, index, rows)
-    else:
-        to_table.index_add_(0, index, rows)
+    to_table.index_add_(0, index, rows.to(to_table.dtype))
     return to_table if place is None else None
 
 

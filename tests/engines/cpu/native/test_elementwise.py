@@ -159,16 +159,6 @@ def test_gradients_of_logits_have_the_bits_of_torch(shape, factor):
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("width", [16, 50, 700])
-def test_rows_are_added_in_their_order(width):
-    rows, table = random(300, width), random(40, width, seed=1)
-    index = torch.arange(300) ** 2 % 40
-    expected = table.index_add(0, index, rows)
-    elementwise.add_rows(table, index, rows)
-    assert torch.equal(table, expected)
-
-
-@pytest.mark.usefixtures("threads")
 def test_a_nan_logit_gives_nan():
     logits = random(900, 50)
     logits[3, 7] = logits[5, 49] = torch.nan

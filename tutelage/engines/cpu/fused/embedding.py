@@ -1,4 +1,4 @@
-"""An embedding:  y_t = W[a_t]. Its gradient is stored as one row per token. States are selected in the same way."""
+"""An embedding:  y_t = W[a_t]. Its gradient is stored as one row per token."""
 
 from typing import Any
 
@@ -43,14 +43,6 @@ class FusedEmbedding:
         """The output of `module` for three tokens."""
         tokens = torch.arange(3, device=module.weight.device)[None] % module.num_embeddings
         return [module(tokens)]
-
-
-def rows_at(table: Float[Tensor, "V d"], index: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens d"]:
-    """The rows of a table, such as states of tokens, at `index`."""
-    if gradients_are_differentiated():
-        return embedding(index, table)
-    rows: Tensor = _Lookup.apply(table, index, None)
-    return rows
 
 
 class _Lookup(torch.autograd.Function):

@@ -68,7 +68,6 @@ KERNELS = {
     "gate_gradients": "Tippppp",
     "rotate": "Tiiipppfp",
     "sum_of_squares": "Tipp",
-    "add_rows": "Tiippp",
     "softmax": "Tiipfipp",
     "logit_gradients": "Tiipppf",
     "sample": "Tiipfpppp",

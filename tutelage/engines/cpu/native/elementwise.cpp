@@ -152,22 +152,6 @@ void tutelage_sum_of_squares(const ThreadPool *pool, int64_t size, const float *
     });
 }
 
-// to[index[n]] += x[n] for x [n][d], in the order of the rows.
-void tutelage_add_rows(const ThreadPool *pool, int64_t rows, int64_t d, const int64_t *index, const float *x, float *to) {
-    run_phases(*pool, 1, [&](Worker &worker) {
-        worker.share(pieces(d, LANES), 4 * worker.threads, [&](long first, long end) {
-            for (long row = 0; row < rows; row++) {
-                const float *from = x + row * d;
-                float *sums = to + index[row] * d;
-                for (long i = first * LANES; i < std::min<long>(d, end * LANES); i += LANES) {
-                    const long count = std::min<long>(LANES, d - i);
-                    put(sums + i, count, load_some(sums + i, count) + load_some(from + i, count));
-                }
-            }
-        });
-    });
-}
-
 // The softmax of x / temperature [rows][width], in place unless it is not kept, with maximum [rows] and log_sum [rows],
 // the logarithm of the sum of e^(x / temperature - maximum). The width is 16 at least.
 void tutelage_softmax(const ThreadPool *pool, int64_t rows, int64_t width, float *x, float temperature, int64_t keeps,
