@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Pairs, Rows, TokenScores
@@ -35,7 +36,6 @@ from tutelage.engines.cpu.forward_pass import (
     packed_states,
 )
 from tutelage.engines.cpu.fused import fuse, keep_states_in_float32
-from tutelage.engines.cpu.fused.embedding import rows_at
 from tutelage.engines.cpu.head import KERNELS, differentiable_linear
 from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.cpu.native.build import multiplies_bf16
@@ -124,7 +124,7 @@ class CpuEngine(PlainEngine):
             return super().last_states(rows)
         first, same = distinct(rows)
         if len(first) < len(rows):
-            return rows_at(self.last_states(rows.rows(first)), same)
+            return embedding(same, self.last_states(rows.rows(first)))
         with self.precision():
             packed = pack(rows, with_last=True, common=True)
             return _states_at(packed.last, packed, self._capabilities)
@@ -243,4 +243,4 @@ def _states_at(
     model = capabilities.model
     attending = attention_by(model, packed_attention(packed.layout))
     with capabilities.selecting(index) as places, forward_pass(activations=activations), attending:
-        return rows_at(packed_states(model, packed.tokens, packed.positions), places)
+        return embedding(places, packed_states(model, packed.tokens, packed.positions))
