@@ -86,18 +86,18 @@ class _Pretrain(TypedDict, total=False):
     checkpoints: Checkpoints | Mapping[str, object]
     trackers: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     profile: bool
+    optimiser: Optimiser | Mapping[str, object]
+    epochs: float
     batch_size: int
     max_length: int
+    held_out: float
+    evaluate_every: int
     evaluate_rows: int
     data: Required[str | Path]
     model: str | Path
     dtype: Literal["auto", "float32", "bf16"]
     device: str | Path
     shape: Shape | Mapping[str, object]
-    optimiser: Optimiser | Mapping[str, object]
-    epochs: float
-    held_out: float
-    evaluate_every: int
 
 @overload
 def pretrain(settings: PretrainSettings, /) -> PretrainResult: ...
@@ -119,20 +119,20 @@ class _Sft(TypedDict, total=False):
     checkpoints: Checkpoints | Mapping[str, object]
     trackers: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     profile: bool
+    optimiser: Optimiser | Mapping[str, object]
+    epochs: float
     batch_size: int
     max_length: int
+    held_out: float
+    evaluate_every: int
     evaluate_rows: int
+    model: Required[Model | str | Path]
+    lora: Lora | Mapping[str, object]
     study: str | Path
     kinds: Sequence[Literal["human", "llm", "simulated"]]
     study_rows: Sequence[Literal["votes", "live", "corrections"]]
-    model: Required[Model | str | Path]
     data: Required[str | Path]
     answers: Literal["last", "every"]
-    lora: Lora | Mapping[str, object]
-    optimiser: Optimiser | Mapping[str, object]
-    epochs: float
-    held_out: float
-    evaluate_every: int
     samples: int
     rouge: int
     sampling: Sampling | Mapping[str, object]
@@ -160,24 +160,24 @@ class _Reward(TypedDict, total=False):
     checkpoints: Checkpoints | Mapping[str, object]
     trackers: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     profile: bool
+    optimiser: Optimiser | Mapping[str, object]
+    epochs: float
     batch_size: int
     max_length: int
+    held_out: float
+    evaluate_every: int
     evaluate_rows: int
+    model: Required[Model | str | Path]
+    lora: Lora | Mapping[str, object]
     study: str | Path
     kinds: Sequence[Literal["human", "llm", "simulated"]]
     study_rows: Sequence[Literal["votes", "live", "corrections"]]
-    model: Required[Model | str | Path]
     data: Required[str | Path]
     loss: Literal["soft", "bt", "margin", "scaled", "davidson"]
     steps: bool
     separator: str | Path
     test: str | Path
     centre: str | Path
-    lora: Lora | Mapping[str, object]
-    optimiser: Optimiser | Mapping[str, object]
-    epochs: float
-    held_out: float
-    evaluate_every: int
     patience: int
     dtype: Literal["auto", "float32", "bf16"]
     device: str
@@ -213,20 +213,20 @@ class _Improve(TypedDict, total=False):
     checkpoints: Checkpoints | Mapping[str, object]
     trackers: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     profile: bool
+    model: Required[Model | str | Path]
+    lora: Lora | Mapping[str, object]
+    optimiser: Optimiser | Mapping[str, object]
     rollouts: str | Path
+    sampling: Sampling | Mapping[str, object]
     sync: Literal["auto", "lora", "disk", "nccl"]
     sync_folder: str | Path
     steps: int
     batch_size: int
-    lora: Lora | Mapping[str, object]
-    optimiser: Optimiser | Mapping[str, object]
     sample_every: int
-    model: Required[Model | str | Path]
     prompts: Required[str | Path]
     reward: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     recipe: str | Recipe
     set: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
-    sampling: Sampling | Mapping[str, object]
     critic: Literal["trunk", "network"]
     critic_from: str | Path
     critic_lr: float
@@ -249,6 +249,9 @@ def prepare_improve(settings: ImproveSettings, /) -> AbstractContextManager[Trai
 def prepare_improve(**settings: Unpack[_Improve]) -> AbstractContextManager[Training[ImproveResult]]: ...
 
 class _Dpo(TypedDict, total=False):
+    trust: str | Path
+    trust_study: str | Path
+    trust_anyway: bool
     shard: Literal["none", "full", "hybrid"]
     tokens_at_once: int | None
     activation_checkpointing: bool
@@ -259,13 +262,17 @@ class _Dpo(TypedDict, total=False):
     checkpoints: Checkpoints | Mapping[str, object]
     trackers: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     profile: bool
+    optimiser: Optimiser | Mapping[str, object]
+    epochs: float
     batch_size: int
     max_length: int
+    held_out: float
+    evaluate_every: int
     evaluate_rows: int
-    trust: str | Path
-    trust_study: str | Path
-    trust_anyway: bool
+    model: Required[Model | str | Path]
+    lora: Lora | Mapping[str, object]
     rollouts: str | Path
+    sampling: Sampling | Mapping[str, object]
     sync: Literal["auto", "lora", "disk", "nccl"]
     sync_folder: str | Path
     prompts: str | Path
@@ -273,11 +280,9 @@ class _Dpo(TypedDict, total=False):
     rounds: int
     prompts_per_round: int
     samples: int
-    sampling: Sampling | Mapping[str, object]
     study: str | Path
     kinds: Sequence[Literal["human", "llm", "simulated"]]
     study_rows: Sequence[Literal["votes", "live", "corrections"]]
-    model: Required[Model | str | Path]
     data: str | Path
     loss: str | Path
     set: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
@@ -286,11 +291,6 @@ class _Dpo(TypedDict, total=False):
     judge_model: str | Path
     judge_question: str | Path
     reference: str | Path
-    lora: Lora | Mapping[str, object]
-    optimiser: Optimiser | Mapping[str, object]
-    epochs: float
-    held_out: float
-    evaluate_every: int
     dtype: Literal["auto", "float32", "bf16"]
     device: str
     engine: Literal["auto", "plain", "cpu", "gpu"]
@@ -305,6 +305,9 @@ def prepare_dpo(settings: DpoSettings, /) -> AbstractContextManager[Training[Dpo
 def prepare_dpo(**settings: Unpack[_Dpo]) -> AbstractContextManager[Training[DpoResult]]: ...
 
 class _Rejection(TypedDict, total=False):
+    trust: str | Path
+    trust_study: str | Path
+    trust_anyway: bool
     shard: Literal["none", "full", "hybrid"]
     tokens_at_once: int | None
     activation_checkpointing: bool
@@ -315,13 +318,17 @@ class _Rejection(TypedDict, total=False):
     checkpoints: Checkpoints | Mapping[str, object]
     trackers: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     profile: bool
+    optimiser: Optimiser | Mapping[str, object]
+    epochs: float
     batch_size: int
     max_length: int
+    held_out: float
+    evaluate_every: int
     evaluate_rows: int
-    trust: str | Path
-    trust_study: str | Path
-    trust_anyway: bool
+    model: Required[Model | str | Path]
+    lora: Lora | Mapping[str, object]
     rollouts: str | Path
+    sampling: Sampling | Mapping[str, object]
     sync: Literal["auto", "lora", "disk", "nccl"]
     sync_folder: str | Path
     prompts: str | Path
@@ -329,15 +336,8 @@ class _Rejection(TypedDict, total=False):
     rounds: int
     prompts_per_round: int
     samples: int
-    sampling: Sampling | Mapping[str, object]
-    model: Required[Model | str | Path]
     keep: int
     overall: float
-    lora: Lora | Mapping[str, object]
-    optimiser: Optimiser | Mapping[str, object]
-    epochs: float
-    held_out: float
-    evaluate_every: int
     dtype: Literal["auto", "float32", "bf16"]
     device: str
     engine: Literal["auto", "plain", "cpu", "gpu"]
@@ -362,22 +362,22 @@ class _Distill(TypedDict, total=False):
     checkpoints: Checkpoints | Mapping[str, object]
     trackers: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
     profile: bool
+    model: Required[Model | str | Path]
+    lora: Lora | Mapping[str, object]
+    optimiser: Optimiser | Mapping[str, object]
     rollouts: str | Path
+    sampling: Sampling | Mapping[str, object]
     sync: Literal["auto", "lora", "disk", "nccl"]
     sync_folder: str | Path
     steps: int
     batch_size: int
-    lora: Lora | Mapping[str, object]
-    optimiser: Optimiser | Mapping[str, object]
     sample_every: int
-    model: Required[Model | str | Path]
     teacher: str | Path
     prompts: str | Path
     data: str | Path
     on_policy: float
     recipe: str | Recipe
     set: _Item | Sequence[_Item] | Mapping[Any, float] | Mapping[str, _Item]
-    sampling: Sampling | Mapping[str, object]
     dtype: Literal["auto", "float32", "bf16"]
     device: str
     engine: Literal["auto", "plain", "cpu", "gpu"]
