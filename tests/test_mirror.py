@@ -103,7 +103,7 @@ SUBJECTS = {
     "test_python_api.py": "what `import tutelage` offers",
     "commands/test_trainings.py": "commands that train: silent, resumable, the same run as the command's",
     "engines/cpu/test_sampler_and_trainer.py": "one log-probability of a token, whether it is sampled or scored",
-    "train/rl/test_episodes.py": "episodes of several turns through the loop, its update and the command",
+    "train/rl/test_multi_turn.py": "episodes of several turns through the loop, its update and the command",
 }
 """Tests of a subject, by their path, with what the subject is."""
 
@@ -158,6 +158,18 @@ def test_a_special_folder_has_no_namesake_in_the_package() -> None:
 def test_the_table_names_only_tests_that_need_it() -> None:
     files = set(files_of_tests(TESTS))
     assert [path for path in SUBJECTS if path not in files or subject_module(path, PACKAGE)] == []
+
+
+def test_no_two_files_of_tests_are_one_module_for_pytest() -> None:
+    """Outside packages, the name of a file is that of its module, and pytest refuses the second."""
+    seen: dict[tuple[str, ...], Path] = {}
+    for file in sorted(TESTS.rglob("*.py")):
+        folder = file.parent
+        while (folder / "__init__.py").exists():
+            folder = folder.parent
+        name = file.relative_to(folder).parts
+        if name[-1] != "conftest.py":
+            assert seen.setdefault(name, file) == file
 
 
 def test_the_rule_sees_names_and_places(tmp_path: Path) -> None:

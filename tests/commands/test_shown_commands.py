@@ -54,7 +54,9 @@ ELSEWHERE = (
     Elsewhere("board .*", "commands/test_board.py", "it serves until it is stopped"),
     Elsewhere("compare .*", "commands/compare/test_run.py", "it needs runs of several recipes and seeds"),
     Elsewhere(
-        "improve .*(--environment|--tools|--agent) .*", "train/rl/test_episodes.py", "it needs functions and a template"
+        "improve .*(--environment|--tools|--agent) .*",
+        "train/rl/test_multi_turn.py",
+        "it needs functions and a template",
     ),
     Elsewhere(".*--seeds .*", "commands/compare/test_run.py", "it trains several times"),
     Elsewhere("push .* --public", "commands/test_push.py", "it writes to a hub"),

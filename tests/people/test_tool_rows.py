@@ -73,8 +73,8 @@ def test_scores_for_a_tool_say_what_raters_said(exported: tuple[str, str, Path])
         assert {row.get("observationId") for row in rows} == {None, "o4", "o5", "o6", "o7"}
     assert len({row["id"] for row in rows}) == len(rows)
     export = read_annotations([source, str(out / f"{tool}.jsonl")], Parts())
-    assert not export.account.left_out
-    theirs = derive(export.annotations, Reading(), export.account).preferences
+    assert not export.ledger.left_out
+    theirs = derive(export.annotations, Reading(), export.ledger).preferences
     pairs = [{(pair.messages, pair.chosen, pair.rejected) for pair in each} for each in (ours, theirs)]
     assert pairs[0] == pairs[1]
 

@@ -207,7 +207,9 @@ def pattern(sentence: str) -> re.Pattern[str]:
 
 
 def test_every_reason_why_a_file_is_no_table_is_among_those_that_are_sent() -> None:
-    found = extract_from_dir(str(PEOPLE.parent / "data"), [("**.py", "python")], keywords={"Sentence": None})
+    found = extract_from_dir(
+        str(PEOPLE.parent / "data"), [("**.py", "python")], keywords={"Sentence": None, "refusal": None}
+    )
     reasons = {str(message) for _, _, message, _, _ in found if "%(name)s" in str(message)}
     unsent = {
         "Reading %(name)s",  # where pyarrow is not installed
