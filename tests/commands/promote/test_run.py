@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from offenders import for_each
@@ -60,6 +61,44 @@ def test_a_first_link_disappears_again(run, outcomes, tmp_path):
     assert link.is_symlink()
     tt.promote(run=run, undo=True)
     assert not os.path.lexists(link)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_crash_at_any_write_leaves_a_promotion_that_can_be_withdrawn(run, outcomes, tmp_path, monkeypatch, first):
+    link, present = tmp_path / "current", made(tmp_path / "present") / "model"
+    if not first:
+        link.symlink_to(present)
+    own = Path.replace
+
+    def crash(path, target):
+        if Path(target).name == where:
+            raise KeyboardInterrupt
+        return own(path, target)
+
+    for where in ("current", "promotions.json"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", crash)
+            with pytest.raises(KeyboardInterrupt):
+                tt.promote(run=run, outcomes=str(outcomes), link=link)
+        if where == "current":
+            assert link.exists() == (not first), "the link is moved last"
+            tt.promote(run=run, undo=True)
+    tt.promote(run=run, outcomes=str(outcomes), link=link)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        with pytest.raises(KeyboardInterrupt):
+            tt.promote(run=run, undo=True)
+    tt.promote(run=run, undo=True)
+    assert os.path.lexists(link) == (not first)
+    assert first or link.resolve() == present.resolve()
+
+
+def test_a_link_that_cannot_be_moved_leaves_no_promotion(run, outcomes, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(TutelageError, match="link"):
+        tt.promote(run=run, outcomes=str(outcomes), link=tmp_path / "file" / "current")
+    with pytest.raises(TutelageError, match="no promotion"):
+        tt.promote(run=run, undo=True)
 
 
 def test_withdrawing_below_a_later_promotion_is_refused(run, outcomes, tmp_path):

@@ -50,18 +50,24 @@ def promote(settings: PromoteSettings) -> Promotion:
         evidence = evidence_of(settings)
     test = evidence.test
     if test.passed:
-        decisions.append(
-            {
-                "promoted": True,
-                "decided": datetime.now(UTC).isoformat(timespec="seconds"),
-                "outcomes": Path(settings.outcomes).name,
-                "responses": fingerprint(map(repr, evidence.responses)),
-                "required": asdict(evidence.required),
-                "test": asdict(test),
-                **_moved(settings.link, model),
-            }
-        )
-        _write(settings.run, decisions)
+        decision = {
+            "promoted": True,
+            "decided": datetime.now(UTC).isoformat(timespec="seconds"),
+            "outcomes": Path(settings.outcomes).name,
+            "responses": fingerprint(map(repr, evidence.responses)),
+            "required": asdict(evidence.required),
+            "test": asdict(test),
+        }
+        if settings.link is None:
+            _write(settings.run, [*decisions, decision])
+        else:  # written first: after a crash, --undo knows where the link led
+            decision |= {"link": str(settings.link.absolute()), "before": _target(settings.link)}
+            _write(settings.run, [*decisions, decision])
+            try:
+                _point(settings.link, str(model.absolute()))
+            except TutelageError:
+                _write(settings.run, decisions)
+                raise
     return Promotion(test.passed, test)
 
 
@@ -85,13 +91,14 @@ def _withdraw(settings: PromoteSettings, decisions: list[dict[str, Any]]) -> Non
     link, before = last.get("link"), last.get("before")
     if link is not None:
         place = Path(link)
-        if not place.is_symlink() or os.readlink(place) != str((settings.run / MODEL).absolute()):
+        target = _target(place)
+        if target not in (str((settings.run / MODEL).absolute()), before):  # before: a crash left the link there
             raise TutelageError(
                 f"{place} does not lead to {settings.run / MODEL} any more: a later promotion moved it. Withdraw that "
                 "one first."
             )
         if before is None:
-            place.unlink()
+            place.unlink(missing_ok=True)
         else:
             _point(place, before)
     decisions.append({"promoted": False, "decided": datetime.now(UTC).isoformat(timespec="seconds")})
@@ -103,13 +110,9 @@ def _write(run: Path, decisions: list[dict[str, Any]]) -> None:
     write_model_card(run)
 
 
-def _moved(link: Path | None, model: Path) -> dict[str, str | None]:
-    """Move the link to the model. Returns the link and its target from before."""
-    if link is None:
-        return {}
-    before = os.readlink(link) if link.is_symlink() else None
-    _point(link, str(model.absolute()))
-    return {"link": str(link.absolute()), "before": before}
+def _target(link: Path) -> str | None:
+    """The path to which a symbolic link leads; None where there is no link."""
+    return os.readlink(link) if link.is_symlink() else None
 
 
 def _point(link: Path, target: str) -> None:
@@ -117,6 +120,7 @@ def _point(link: Path, target: str) -> None:
     temporary = link.with_name(f".{link.name}.{os.getpid()}")
     try:
         link.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)  # of a process that was killed
         temporary.symlink_to(target)
         temporary.replace(link)
     except OSError as error:
