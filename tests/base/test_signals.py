@@ -21,15 +21,15 @@ def test_a_handler_lasts_as_long_as_its_context(number: signal.Signals) -> None:
 
 def test_other_signals_and_other_threads_keep_their_handlers() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    found = list[object]()
+    handlers = list[object]()
     with handled(lambda *signal: None, numbers=(signal.SIGINT,)):
-        found.append(signal.getsignal(signal.SIGTERM))
+        handlers.append(signal.getsignal(signal.SIGTERM))
 
     def work() -> None:
         with handled(lambda *signal: None):
-            found.extend(signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM))
+            handlers.extend(signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [before[1], *before]
+    assert handlers == [before[1], *before]

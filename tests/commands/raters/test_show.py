@@ -64,9 +64,9 @@ def reported(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reported")
     votes, labels, raters, diagram = (folder / n for n in ("votes.csv", "labels.csv", "raters.csv", "diagram.svg"))
     truth = write_votes(votes)
-    asked = ["--gold", "truth", "--show", "2", "--out", labels, "--raters-out", raters, "--diagram", diagram]
+    options = ["--gold", "truth", "--show", "2", "--out", labels, "--raters-out", raters, "--diagram", diagram]
     with redirect_stdout(StringIO()) as out:
-        assert run(votes, *map(str, asked)) == 0
+        assert run(votes, *map(str, options)) == 0
     return Reported(votes, truth, out.getvalue(), table(labels), table(raters), diagram.read_text())
 
 
@@ -103,9 +103,9 @@ def test_the_label_file_holds_every_item_with_its_posterior(reported):
 def test_the_rater_file_holds_every_rater_with_interval_gold_and_flags(reported):
     rows = {row["rater"]: row for row in reported.raters}
     assert len(rows) == 12
-    told = table(reported.votes)
+    votes = table(reported.votes)
     for name, row in rows.items():
-        mine = [vote for vote in told if vote["worker"] == name]
+        mine = [vote for vote in votes if vote["worker"] == name]
         assert int(row["votes"]) == int(row["gold_asked"]) == len(mine)
         assert int(row["gold_right"]) == sum(vote["answer"] == vote["truth"] for vote in mine)
         assert float(row["low"]) < float(row["reliability"]) < float(row["high"])

@@ -58,13 +58,13 @@ def promote(settings: PromoteSettings) -> Promotion:
             "required": asdict(evidence.required),
             "test": asdict(test),
         }
-        if settings.link is None:
-            _write(settings.run, [*decisions, decision])
-        else:  # written first: after a crash, --undo knows where the link led
-            decision |= {"link": str(settings.link.absolute()), "before": _target(settings.link)}
-            _write(settings.run, [*decisions, decision])
+        link = settings.link
+        if link is not None:
+            decision |= {"link": str(link.absolute()), "before": _target(link)}
+        _write(settings.run, [*decisions, decision])  # first: after a crash, --undo knows where the link led
+        if link is not None:
             try:
-                _point(settings.link, str(model.absolute()))
+                _point(link, str(model.absolute()))
             except TutelageError:
                 _write(settings.run, decisions)
                 raise
